@@ -1,0 +1,242 @@
+// Package consumer is Kafka's side of firstseen: it joins a consumer group, reads the partitions it is given, and
+// hands each one's messages in batches to a [handlers.Processor], whose transaction moves the partition's
+// position in Postgres. Offsets are committed to Kafka after that, and never ahead of it.
+//
+// Records enter from the brokers, one long-poll request at a time for each leader; decoded messages leave to the
+// Processor, one batch at a time for each partition. In between lies a buffer with a bound in bytes.
+package consumer
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/segmentio/kafka-go/sasl"
+
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/handlers"
+)
+
+// Config says what a Consumer reads and how. Only Brokers and Group are required.
+type Config struct {
+	// Brokers are addresses to find the cluster by, host:port. Required.
+	Brokers []string
+	// Group is the consumer group, and the name of the consumer's positions in Postgres. Required.
+	Group string
+	// ClientID is what brokers call this program in their logs. Default "firstseen".
+	ClientID string
+	// TLS, if set, encrypts all connections.
+	TLS *tls.Config
+	// SASL, if set, authenticates all connections.
+	SASL sasl.Mechanism
+
+	// Topics are the topics to read, each of which has a handler. Default: all topics that have one.
+	Topics []Topic
+
+	// StartAt is where a partition is begun that has neither a committed offset nor a position: Earliest (default)
+	// or Latest. A partition added to a topic that is being read is begun at its first message all the same.
+	StartAt StartAt
+	// OnLoss is what happens where messages were deleted before they were read: Continue with what is left
+	// (default), or Hold the partition. Either is reported with the range of offsets.
+	OnLoss Policy
+	// OnReset is what happens where a topic was deleted and created again, or ends below the position: Hold the
+	// partition (default), or Restart it from its first message.
+	OnReset Policy
+	// OnPostgresBehind is what happens where the position in Postgres is lower than the committed offset, as after
+	// a failover or a restore that lost transactions: start from the Position (default), or trust the Committed
+	// offset and skip what lies between.
+	OnPostgresBehind Policy
+
+	// MaxBatch caps a batch's messages. Default 1000.
+	MaxBatch int
+	// MaxBatchBytes caps a batch's keys, values and headers; a single larger message is a batch of its own.
+	// Default 4 MiB.
+	MaxBatchBytes int
+	// Transactions is how many batches are in a transaction at once, in this process. Default 4. The pool needs
+	// one connection for each and one to spare.
+	Transactions int
+	// BufferBytes bounds the records that are fetched ahead, decompressed, in this process. Default 64 MiB.
+	BufferBytes int
+	// FetchWait is how long a broker waits for new records before it answers. Default 500 ms.
+	FetchWait time.Duration
+	// FetchBytes caps a fetch's answer, compressed. Default 8 MiB.
+	FetchBytes int
+
+	// SessionTimeout is how long the group waits for a sign of life. Default 45 s.
+	SessionTimeout time.Duration
+	// RebalanceTimeout is how long the group waits for members to come back in a rebalance. Default 60 s.
+	RebalanceTimeout time.Duration
+	// HeartbeatInterval is the time between two signs of life. Default 2 s.
+	HeartbeatInterval time.Duration
+	// JoinBackoff is the pause before joining again after a failure. Default 1 s.
+	JoinBackoff time.Duration
+	// RequestTimeout bounds each request to a broker, beyond what it asks the broker to wait. Default 10 s.
+	RequestTimeout time.Duration
+	// DrainTimeout is how long open batches may go on when the partitions are given up. Default 15 s.
+	DrainTimeout time.Duration
+	// CommitInterval is the time between two commits of offsets to Kafka. Default 1 s.
+	CommitInterval time.Duration
+	// MetadataInterval is the time between two looks at the cluster: new partitions, topics that come and go,
+	// moved leaders. Default 5 s.
+	MetadataInterval time.Duration
+
+	// Logger gets what an operator should know; never a payload or a key. Default slog.Default().
+	Logger *slog.Logger
+	// Observe, if set, is called when a partition is about to be acquired and when a drain begins, beside the
+	// stages of each batch that handlers.Config.Observe is called for. For tests.
+	Observe func(handlers.Stage)
+}
+
+// The consumer's own stages, for Config.Observe.
+const (
+	StageAcquiring handlers.Stage = "acquiring" // a partition is about to be acquired in Postgres
+	StageDraining  handlers.Stage = "draining"  // partitions are being given up, batches may be open
+)
+
+// Topic is one topic to read.
+type Topic struct {
+	Name string
+	// Identity says where message IDs come from. Default: the header message-id, then the header id.
+	Identity *dedup.Identity
+	// TenantHeader names the header that holds a message's tenant. Default none: all messages have the same.
+	TenantHeader string
+}
+
+// StartAt is where reading begins.
+type StartAt string
+
+// Where reading begins.
+const (
+	Earliest StartAt = "earliest"
+	Latest   StartAt = "latest"
+)
+
+// Policy is a choice for what can't be repaired without a decision.
+type Policy string
+
+// The policies; each setting's comment says which ones it takes.
+const (
+	Continue  Policy = "continue"
+	Hold      Policy = "hold"
+	Restart   Policy = "restart"
+	Position  Policy = "position"
+	Committed Policy = "committed"
+)
+
+// prepared fills in the defaults and reports every fault of the config at once.
+func (c Config) prepared(registered []string) (Config, error) {
+	c.setDefaults()
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if len(c.Brokers) == 0 {
+		fault("brokers: at least one address is required")
+	}
+	if c.Group == "" {
+		fault("group: a name is required")
+	}
+	if err := oneOf("start at", c.StartAt, Earliest, Latest); err != nil {
+		faults = append(faults, err)
+	}
+	faults = append(faults, oneOf("on loss", c.OnLoss, Continue, Hold), oneOf("on reset", c.OnReset, Hold, Restart),
+		oneOf("on postgres behind", c.OnPostgresBehind, Position, Committed))
+	if err := c.prepareTopics(registered); err != nil {
+		faults = append(faults, err)
+	}
+	if limit := c.drainLimit(); c.DrainTimeout > limit {
+		fault("drain timeout: %s is too long: with these session, rebalance, heartbeat and request timeouts at most %s "+
+			"passes before the group gives the partitions away", c.DrainTimeout, limit)
+	}
+	return c, errors.Join(faults...)
+}
+
+// cutOff is what a drain may take beyond DrainTimeout: a handler that ignores its context, and its rollback.
+const cutOff = 7 * time.Second
+
+// drainLimit is how long a drain may take at most: heartbeats stop when a generation ends, and another member may
+// own the partitions when the shorter of the two timeouts has passed.
+func (c *Config) drainLimit() time.Duration {
+	return min(c.SessionTimeout, c.RebalanceTimeout) - c.HeartbeatInterval - c.RequestTimeout - cutOff
+}
+
+func (c *Config) prepareTopics(registered []string) error {
+	c.Topics = slices.Clone(c.Topics)
+	if len(c.Topics) == 0 {
+		for _, name := range registered {
+			c.Topics = append(c.Topics, Topic{Name: name})
+		}
+	}
+	var faults []error
+	seen := map[string]bool{}
+	for i := range c.Topics {
+		t := &c.Topics[i]
+		switch {
+		case t.Name == "":
+			faults = append(faults, fmt.Errorf("topics[%d]: a name is required", i))
+		case seen[t.Name]:
+			faults = append(faults, fmt.Errorf("topic %s: named twice", t.Name))
+		case !slices.Contains(registered, t.Name):
+			faults = append(faults, fmt.Errorf("topic %s: no handler is registered for it", t.Name))
+		}
+		seen[t.Name] = true
+		if t.Identity == nil {
+			t.Identity, _ = dedup.NewIdentity() // the default can't be wrong
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func oneOf[T ~string](setting string, got T, allowed ...T) error {
+	if slices.Contains(allowed, got) {
+		return nil
+	}
+	return fmt.Errorf("%s: %q is none of %v", setting, got, allowed)
+}
+
+func (c *Config) setDefaults() {
+	setDefault(&c.ClientID, "firstseen")
+	setDefault(&c.StartAt, Earliest)
+	setDefault(&c.OnLoss, Continue)
+	setDefault(&c.OnReset, Hold)
+	setDefault(&c.OnPostgresBehind, Position)
+	setDefault(&c.MaxBatch, 1000)
+	setDefault(&c.MaxBatchBytes, 4<<20)
+	setDefault(&c.Transactions, 4)
+	setDefault(&c.BufferBytes, 64<<20)
+	setDefault(&c.FetchWait, 500*time.Millisecond)
+	setDefault(&c.FetchBytes, 8<<20)
+	setDefault(&c.SessionTimeout, 45*time.Second)
+	setDefault(&c.RebalanceTimeout, 60*time.Second)
+	setDefault(&c.HeartbeatInterval, 2*time.Second)
+	setDefault(&c.JoinBackoff, time.Second)
+	setDefault(&c.RequestTimeout, 10*time.Second)
+	setDefault(&c.DrainTimeout, min(15*time.Second, max(time.Second, c.drainLimit())))
+	setDefault(&c.CommitInterval, time.Second)
+	setDefault(&c.MetadataInterval, 5*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Observe == nil {
+		c.Observe = func(handlers.Stage) {}
+	}
+}
+
+// setDefault replaces a zero or negative value.
+func setDefault[T ~string | ~int | ~int64](v *T, def T) {
+	var zero T
+	if *v <= zero {
+		*v = def
+	}
+}
+
+// owner names this process beside the positions it holds, for people.
+func owner() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return fmt.Sprintf("%s, process %d", host, os.Getpid())
+}

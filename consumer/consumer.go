@@ -1,0 +1,185 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/firstseen/firstseen/handlers"
+)
+
+// Consumer is one member of a consumer group. Make it with New and run it once.
+type Consumer struct {
+	cfg       Config
+	processor *handlers.Processor
+	log       *slog.Logger
+	wire      *wire
+	transport *kafka.Transport
+	owner     string
+
+	memory *memory
+	slots  chan struct{} // one for each transaction that may be open
+}
+
+// New checks the config, every fault at once, and makes a Consumer that gives its messages to processor. It talks
+// to no broker yet.
+func New(cfg Config, processor *handlers.Processor) (*Consumer, error) {
+	cfg, err := cfg.prepared(processor.Topics())
+	if err != nil {
+		return nil, fmt.Errorf("consumer config: %w", err)
+	}
+	transport := cfg.transport()
+	return &Consumer{
+		cfg: cfg, processor: processor, owner: owner(),
+		log:       cfg.Logger.With("group", cfg.Group),
+		transport: transport,
+		wire:      newWire(transport, cfg.Brokers, cfg.ClientID, cfg.RequestTimeout),
+		memory:    newMemory(cfg.BufferBytes),
+		slots:     make(chan struct{}, cfg.Transactions),
+	}, nil
+}
+
+// Run consumes until ctx ends, and then drains: open batches are finished or, after Config.DrainTimeout, abandoned,
+// offsets are committed, and the group is left. What goes wrong meanwhile is logged and tried again with
+// backoff; nothing is skipped. It returns nil after a clean end.
+func (c *Consumer) Run(ctx context.Context) error {
+	defer c.transport.CloseIdleConnections()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wg.Go(func() { c.makePartitions(ctx) })
+
+	retry := newBackoff()
+	for ctx.Err() == nil {
+		topics := c.existingTopics(ctx)
+		if len(topics) == 0 {
+			retry.wait(ctx)
+			continue
+		}
+		retry = newBackoff()
+		if err := c.member(ctx, topics); err != nil && ctx.Err() == nil {
+			c.log.Error("consumer group failed; joining it again", "error", err)
+			sleep(ctx, c.cfg.JoinBackoff)
+		}
+	}
+	return nil
+}
+
+// makePartitions keeps the inbox's partitions made ahead.
+func (c *Consumer) makePartitions(ctx context.Context) {
+	for sleep(ctx, time.Hour) {
+		if _, err := c.processor.Store().MakePartitions(ctx); err != nil && ctx.Err() == nil {
+			c.log.Error("inbox partitions not made ahead; trying again in an hour", "error", err)
+		}
+	}
+}
+
+// existingTopics looks up the configured topics and gives those that are there. Joining a group with a topic that is
+// not would have it rejoin without end, and no request of ours creates one.
+func (c *Consumer) existingTopics(ctx context.Context) map[string]topicMetadata {
+	found, err := c.wire.metadata(ctx, c.topicNames())
+	if err != nil {
+		if ctx.Err() == nil {
+			c.log.Error("cluster not reached; trying again", "brokers", strings.Join(c.cfg.Brokers, ","), "error", err)
+		}
+		return nil
+	}
+	for name, t := range found {
+		if t.err == nil && len(t.partitions) > 0 {
+			continue
+		}
+		delete(found, name)
+		if errors.Is(t.err, kerr.UnknownTopicOrPartition) {
+			c.log.Error("topic does not exist: create it or take it out of the config; the other topics go on", "topic", name)
+		} else {
+			c.log.Error("topic can't be read now; the other topics go on", "topic", name, "error", t.err)
+		}
+	}
+	return found
+}
+
+func (c *Consumer) topicNames() []string {
+	names := make([]string, len(c.cfg.Topics))
+	for i, t := range c.cfg.Topics {
+		names[i] = t.Name
+	}
+	return names
+}
+
+func (c *Consumer) topic(name string) Topic {
+	i := slices.IndexFunc(c.cfg.Topics, func(t Topic) bool { return t.Name == name })
+	return c.cfg.Topics[i]
+}
+
+// errTopicsChanged ends a membership whose list of topics is no longer the right one.
+var errTopicsChanged = errors.New("topics have come or gone")
+
+// member is one membership of the group, over the topics that exist. It returns when ctx ends or the list of
+// topics has to change.
+func (c *Consumer) member(ctx context.Context, topics map[string]topicMetadata) error {
+	group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
+		ID: c.cfg.Group, Brokers: c.cfg.Brokers, Dialer: c.cfg.dialer(), Topics: slices.Sorted(maps.Keys(topics)),
+		GroupBalancers:    []kafka.GroupBalancer{kafka.RoundRobinGroupBalancer{}, kafka.RangeGroupBalancer{}},
+		HeartbeatInterval: c.cfg.HeartbeatInterval, SessionTimeout: c.cfg.SessionTimeout,
+		RebalanceTimeout: c.cfg.RebalanceTimeout, JoinGroupBackoff: c.cfg.JoinBackoff,
+		Timeout: c.cfg.RequestTimeout,
+	})
+	if err != nil {
+		return err
+	}
+	defer c.leave(group)
+	for {
+		generation, err := group.Next(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			// Calling Next again is all there is to do: the group itself joins again, after its backoff.
+			c.log.Warn("joining the group failed; trying again", "error", err)
+			continue
+		}
+		s := newSession(c, generation, topics)
+		generation.Start(func(generationEnd context.Context) { s.run(ctx, generationEnd) })
+		<-s.done
+		if errors.Is(s.cause(), errTopicsChanged) || ctx.Err() != nil {
+			return nil
+		}
+		if fresh := c.existingTopics(ctx); len(fresh) > 0 {
+			if !sameTopics(fresh, topics) {
+				return nil
+			}
+			topics = fresh
+		}
+	}
+}
+
+func sameTopics(a, b map[string]topicMetadata) bool {
+	return slices.Equal(slices.Sorted(maps.Keys(a)), slices.Sorted(maps.Keys(b)))
+}
+
+// leave closes the membership, which tells the coordinator, in bounded time: Close waits for an answer of
+// brokers that may be gone.
+func (c *Consumer) leave(group *kafka.ConsumerGroup) {
+	closed := make(chan error, 1)
+	go func() { closed <- group.Close() }()
+	timer := time.NewTimer(c.cfg.RequestTimeout)
+	defer timer.Stop()
+	select {
+	case err := <-closed:
+		if err != nil {
+			c.log.Warn("leaving the group failed; it will time out instead", "error", err)
+		}
+	case <-timer.C:
+		c.log.Warn("leaving the group took too long; it will time out instead")
+	}
+}

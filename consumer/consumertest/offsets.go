@@ -1,0 +1,62 @@
+package consumertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// NoOffset is what CommittedOffset gives for a partition that the group committed nothing of.
+const NoOffset = -1
+
+// CommittedOffset is the next offset that the group reads of a partition, or NoOffset.
+func CommittedOffset(t testing.TB, addr, group, topic string, partition int32) (offset int64) {
+	t.Helper()
+	what := fmt.Sprintf("committed offset of %s in %s/%d", group, topic, partition)
+	admin(t, addr, what, func(ctx context.Context, a *kadm.Client) error {
+		// A coordinator that is new or moving is waited for.
+		return poll(ctx, func() (err error) {
+			offset, err = committed(ctx, a, group, topic, partition)
+			return err
+		})
+	})
+	return offset
+}
+
+func committed(ctx context.Context, a *kadm.Client, group, topic string, partition int32) (int64, error) {
+	all, err := a.FetchOffsets(ctx, group)
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return NoOffset, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	at, found := all.Lookup(topic, partition)
+	if !found {
+		return NoOffset, nil
+	}
+	return at.At, at.Err
+}
+
+// EndOffset is the offset that the next record of a partition gets.
+func EndOffset(t testing.TB, addr, topic string, partition int32) (offset int64) {
+	t.Helper()
+	what := fmt.Sprintf("end offset of %s/%d", topic, partition)
+	admin(t, addr, what, func(ctx context.Context, a *kadm.Client) error {
+		ends, err := a.ListEndOffsets(ctx, topic)
+		if err != nil {
+			return err
+		}
+		end, ok := ends.Lookup(topic, partition)
+		if !ok {
+			return fmt.Errorf("no such partition")
+		}
+		offset = end.Offset
+		return end.Err
+	})
+	return offset
+}

@@ -1,0 +1,127 @@
+package consumertest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+const (
+	limit         = 30 * time.Second
+	brokerDefault = -1 // of a topic's replicas
+)
+
+var notInNames = regexp.MustCompile(`[^a-zA-Z0-9._-]+`)
+
+// Name gives a name for a topic or a group that nobody else on the broker has, with the test's in it.
+func Name(t testing.TB) string {
+	name := notInNames.ReplaceAllString(t.Name(), "-")
+	if len(name) > 200 {
+		name = name[:200]
+	}
+	return fmt.Sprintf("%s-%08x", name, rand.Uint32())
+}
+
+// CreateTopic makes a topic with the broker's default of replicas and waits until all its partitions can
+// be written. Configs are written name=value.
+func CreateTopic(t testing.TB, addr, topic string, partitions int, configs ...string) {
+	t.Helper()
+	admin(t, addr, "create topic "+topic, func(ctx context.Context, a *kadm.Client) error {
+		values := map[string]*string{}
+		for _, config := range configs {
+			name, value, _ := strings.Cut(config, "=")
+			values[name] = &value
+		}
+		if _, err := a.CreateTopic(ctx, int32(partitions), brokerDefault, values, topic); err != nil {
+			return err
+		}
+		return awaitPartitions(ctx, a, topic, partitions)
+	})
+}
+
+// DeleteTopic deletes a topic and waits until the broker does not name it any more.
+func DeleteTopic(t testing.TB, addr, topic string) {
+	t.Helper()
+	admin(t, addr, "delete topic "+topic, func(ctx context.Context, a *kadm.Client) error {
+		if _, err := a.DeleteTopic(ctx, topic); err != nil {
+			return err
+		}
+		return poll(ctx, func() error {
+			topics, err := a.ListTopics(ctx, topic)
+			if err == nil && topics.Has(topic) {
+				err = fmt.Errorf("it is still there")
+			}
+			return err
+		})
+	})
+}
+
+// AddPartitions gives a topic more partitions and waits until they can be written.
+func AddPartitions(t testing.TB, addr, topic string, more int) {
+	t.Helper()
+	admin(t, addr, "add partitions to "+topic, func(ctx context.Context, a *kadm.Client) error {
+		before, err := a.ListTopics(ctx, topic)
+		if err != nil {
+			return err
+		}
+		added, err := a.CreatePartitions(ctx, more, topic)
+		if err != nil {
+			return err
+		}
+		if err := added.Error(); err != nil {
+			return err
+		}
+		return awaitPartitions(ctx, a, topic, len(before[topic].Partitions)+more)
+	})
+}
+
+func awaitPartitions(ctx context.Context, a *kadm.Client, topic string, partitions int) error {
+	return poll(ctx, func() error {
+		ends, err := a.ListEndOffsets(ctx, topic)
+		if err != nil {
+			return err
+		}
+		if have := len(ends[topic]); have != partitions {
+			return fmt.Errorf("%d of %d partitions are there", have, partitions)
+		}
+		return ends.Error()
+	})
+}
+
+// admin does something with a client of its own, within the limit, and fails the test with its error.
+func admin(t testing.TB, addr, what string, do func(context.Context, *kadm.Client) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	client, err := newClient(addr)
+	if err != nil {
+		t.Fatalf("consumertest: %s: %v", what, err)
+	}
+	defer client.Close()
+	if err := do(ctx, kadm.NewClient(client)); err != nil {
+		t.Fatalf("consumertest: %s: %v", what, err)
+	}
+}
+
+// poll repeats try until it gives no error, and gives the last one when the context's time is over.
+func poll(ctx context.Context, try func() error) error {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package consumer
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// partition is one assigned partition's buffer: a fetch loop fills it, its worker empties it.
+type partition struct {
+	topicPartition
+	topicID  uuid.UUID
+	settings Topic
+	data     *wake // for the worker: there is something to take
+
+	mu          sync.Mutex
+	leader      int32
+	leaderEpoch int32
+	reading     bool          // the worker has said where to start, and no decision is waited for
+	loop        *wake         // of the fetch loop that reads this partition
+	pausedUntil time.Time     // after an error
+	next        int64         // the offset to fetch next
+	records     []*kgo.Record // fetched and not taken
+	bytes       int           // what keeping them costs
+
+	lastStable, highWatermark int64
+	stalledAt                 int64     // the last stable offset when an open transaction was first seen
+	stalledSince              time.Time // zero: none seen
+}
+
+func newPartition(tp topicPartition, topic topicMetadata, settings Topic) *partition {
+	p := &partition{topicPartition: tp, topicID: topic.id, settings: settings, data: newWake(), leader: -1, leaderEpoch: -1}
+	if m, err := topic.partition(tp.partition); err == nil {
+		p.lead(m)
+	}
+	return p
+}
+
+func (p *partition) lead(m partitionMetadata) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leader, p.leaderEpoch = m.leader, m.leaderEpoch
+}
+
+// readFrom begins, or begins again, to fetch at an offset.
+func (p *partition) readFrom(next int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next, p.reading = next, true
+	if p.loop != nil {
+		p.loop.up()
+	}
+}
+
+// stopReading has no more fetched until readFrom.
+func (p *partition) stopReading() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reading = false
+}
+
+// pause keeps the partition out of the next fetches.
+func (p *partition) pause(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pausedUntil = time.Now().Add(d)
+}
+
+// add takes in what was fetched.
+func (p *partition) add(f *fetchedPartition) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lastStable, p.highWatermark = f.lastStable, f.highWatermark
+	if f.next == p.next {
+		return
+	}
+	p.records = append(p.records, f.records...)
+	p.bytes += f.bytes
+	p.next = f.next
+	p.data.up()
+}
+
+// taken is a run of records, and the offset that comes after it.
+type taken struct {
+	records []*kgo.Record
+	next    int64
+	bytes   int
+}
+
+// beyond says whether anything is there past an offset: records, or a gap to move over.
+func (p *partition) beyond(next int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.records) > 0 || p.reading && p.next > next
+}
+
+// take gives the first records, up to the limits but at least one. Where it empties the buffer, next lies past
+// the gaps and control records that follow.
+func (p *partition) take(maxRecords, maxBytes int) taken {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.records) == 0 {
+		return taken{next: p.next}
+	}
+	n, size := 0, 0
+	for n < len(p.records) && n < maxRecords {
+		size += recordSize(p.records[n])
+		if size > maxBytes && (n > 0 || maxBytes <= 0) {
+			break
+		}
+		n++
+	}
+	t := taken{records: p.records[:n:n], next: p.next, bytes: p.bytes}
+	if n < len(p.records) {
+		t.next = p.records[n].Offset
+		t.bytes = p.bytes / len(p.records) * n
+	}
+	p.records = p.records[n:]
+	p.bytes -= t.bytes
+	if p.loop != nil {
+		p.loop.up()
+	}
+	return t
+}
+
+// discard empties the buffer and returns what it cost.
+func (p *partition) discard() (bytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	bytes, p.bytes, p.records, p.reading = p.bytes, 0, nil, false
+	return bytes
+}
+
+// recordSize is what counts towards a batch's limit in bytes.
+func recordSize(r *kgo.Record) int {
+	n := len(r.Key) + len(r.Value)
+	for i := range r.Headers {
+		n += len(r.Headers[i].Key) + len(r.Headers[i].Value)
+	}
+	return n
+}
+
+// openTransactionAfter is how long a transaction may hold a partition back before that is reported. Kafka itself
+// aborts one after transaction.timeout.ms, which is a minute by default in its Java producer.
+const openTransactionAfter = time.Minute
+
+// reportOpenTransaction warns where records are there but held back by a producer's open transaction: that is
+// not lag, and no consumer can do anything about it.
+func (p *partition) reportOpenTransaction(log *slog.Logger) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	held := p.highWatermark - p.lastStable
+	if held <= 0 || p.next < p.lastStable || p.stalledAt != p.lastStable {
+		p.stalledAt, p.stalledSince = p.lastStable, time.Time{}
+		if held > 0 && p.next >= p.lastStable {
+			p.stalledSince = time.Now()
+		}
+		return
+	}
+	if !p.stalledSince.IsZero() && time.Since(p.stalledSince) >= openTransactionAfter {
+		log.Warn("a producer's open transaction holds the partition back",
+			"partition", p.String(), "offset", p.lastStable, "held", held, "since", p.stalledSince)
+		p.stalledSince = time.Now()
+	}
+}
+
+// isGone says that a topic or partition is not there, or not the one that was asked for.
+func isGone(err error) bool {
+	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID)
+}

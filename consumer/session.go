@@ -1,0 +1,273 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+)
+
+// session is one generation of the group: the partitions that this member was given, until they are given up.
+// run owns every goroutine of it and returns when all have ended.
+type session struct {
+	c          *Consumer
+	generation *kafka.Generation
+	topics     map[string]topicMetadata // as they were before the group assigned partitions
+	log        *slog.Logger
+
+	partitions map[topicPartition]*partition
+	offsets    offsets
+	loops      fetchLoops
+
+	// ctx ends when the partitions must be given up, work when open batches must end too.
+	ctx     context.Context
+	giveUp  context.CancelCauseFunc
+	work    context.Context
+	abandon context.CancelFunc
+	goexits sync.WaitGroup
+	done    chan struct{} // closed when everything is drained and committed
+}
+
+var (
+	errGenerationEnded = errors.New("the group is rebalancing")
+	errShutdown        = errors.New("shutting down")
+)
+
+func newSession(c *Consumer, g *kafka.Generation, topics map[string]topicMetadata) *session {
+	s := &session{
+		c: c, generation: g, topics: topics,
+		log:        c.log.With("generation", g.ID),
+		partitions: map[topicPartition]*partition{},
+		offsets:    offsets{done: map[topicPartition]int64{}, committed: map[topicPartition]int64{}},
+		done:       make(chan struct{}),
+	}
+	s.ctx, s.giveUp = context.WithCancelCause(context.Background())
+	s.work, s.abandon = context.WithCancel(context.Background())
+	return s
+}
+
+// cause says why the session ended; nil while it goes on.
+func (s *session) cause() error { return context.Cause(s.ctx) }
+
+// run reads and processes until the generation or the consumer ends, or something shows that the group has to
+// be joined anew; then it drains. While the consumer shuts down it stays until the group is left, as its return
+// would have the member join again.
+func (s *session) run(shutdown, generationEnd context.Context) {
+	stop := []func() bool{
+		context.AfterFunc(generationEnd, func() { s.giveUp(errGenerationEnded) }),
+		context.AfterFunc(shutdown, func() { s.giveUp(errShutdown) }),
+		context.AfterFunc(s.ctx, s.limitDrain),
+	}
+	s.consume()
+	s.giveUp(errGenerationEnded)
+	s.goexits.Wait()
+	s.commit(context.WithoutCancel(s.ctx))
+	for _, f := range stop {
+		f()
+	}
+	s.abandon()
+	s.drained()
+	close(s.done)
+	if cause := s.cause(); errors.Is(cause, errShutdown) || errors.Is(cause, errTopicsChanged) {
+		<-generationEnd.Done()
+	} else if !errors.Is(cause, errGenerationEnded) {
+		sleep(shutdown, s.c.cfg.JoinBackoff) // a fault that recurs must not have the group rebalance without end
+	}
+}
+
+// limitDrain gives open batches their last term.
+func (s *session) limitDrain() {
+	s.c.cfg.Observe(StageDraining)
+	timer := time.AfterFunc(s.c.cfg.DrainTimeout, s.abandon)
+	context.AfterFunc(s.work, func() { timer.Stop() })
+}
+
+// consume starts everything that belongs to the generation and waits for the workers.
+func (s *session) consume() {
+	committed, ok := s.assigned()
+	if !ok {
+		return
+	}
+	s.log.Info("partitions assigned", "partitions", len(s.partitions))
+	s.offsets.committed = committed
+	s.goexits.Go(s.watch)
+	s.goexits.Go(s.commitOften)
+	s.loops.start(s)
+	for _, p := range s.partitions {
+		s.goexits.Go(newWorker(s, p).run)
+	}
+	<-s.ctx.Done()
+}
+
+// assigned sets up the partitions of the generation and looks up their committed offsets, trying until it is
+// answered: a failed look-up is never "no commit".
+func (s *session) assigned() (committed map[topicPartition]int64, ok bool) {
+	var parts []topicPartition
+	for topic, assignments := range s.generation.Assignments {
+		for _, a := range assignments {
+			tp := topicPartition{topic, int32(a.ID)}
+			parts = append(parts, tp)
+			s.partitions[tp] = newPartition(tp, s.topics[topic], s.c.topic(topic))
+		}
+	}
+	for retry := newBackoff(); ; {
+		committed, err := s.c.wire.committedOffsets(s.ctx, s.c.cfg.Group, parts)
+		if err == nil {
+			return committed, true
+		}
+		if s.ctx.Err() != nil {
+			return nil, false
+		}
+		s.log.Error("committed offsets not read; trying again", "error", err)
+		retry.wait(s.ctx)
+	}
+}
+
+// fault ends the session because of something that only joining the group anew can repair.
+func (s *session) fault(err error) {
+	if s.ctx.Err() == nil {
+		s.log.Error("giving all partitions up to join the group anew", "error", err)
+	}
+	s.giveUp(err)
+}
+
+func (s *session) drained() {
+	unread := 0
+	for _, p := range s.partitions {
+		unread += p.discard()
+	}
+	s.c.memory.giveBack(unread)
+	s.log.Info("partitions given up", "partitions", len(s.partitions), "because", s.cause())
+}
+
+// watch looks at the cluster now and then: for leaders that moved, new partitions, topics that came or went, and
+// transactions left open.
+func (s *session) watch() {
+	for sleep(s.ctx, s.c.cfg.MetadataInterval) {
+		s.refresh()
+		for _, p := range s.partitions {
+			p.reportOpenTransaction(s.log)
+		}
+	}
+}
+
+// refresh brings the leaders up to date and ends the session where the assignment can no longer be right.
+func (s *session) refresh() {
+	found, err := s.c.wire.metadata(s.ctx, s.c.topicNames())
+	if err != nil {
+		if s.ctx.Err() == nil {
+			s.log.Warn("metadata not refreshed", "error", err)
+		}
+		return
+	}
+	for name, now := range found {
+		before, subscribed := s.topics[name]
+		if err := changed(name, before, now, subscribed); err != nil {
+			s.fault(err)
+			return
+		}
+	}
+	for tp, p := range s.partitions {
+		if m, err := found[tp.topic].partition(tp.partition); err == nil {
+			p.lead(m)
+		}
+	}
+	s.loops.start(s)
+}
+
+func changed(name string, before, now topicMetadata, subscribed bool) error {
+	there := now.err == nil && len(now.partitions) > 0
+	switch {
+	case !subscribed && there:
+		return fmt.Errorf("topic %s is there now: %w", name, errTopicsChanged)
+	case !subscribed:
+		return nil
+	case isGone(now.err):
+		return fmt.Errorf("topic %s is gone: %w", name, errTopicsChanged)
+	case !there:
+		return nil
+	case now.id != before.id:
+		return fmt.Errorf("topic %s was deleted and created again", name)
+	case len(now.partitions) != len(before.partitions):
+		return fmt.Errorf("topic %s has %d partitions now, not %d", name, len(now.partitions), len(before.partitions))
+	}
+	return nil
+}
+
+// offsets are how far the session's partitions are processed, and how far that is committed to Kafka.
+type offsets struct {
+	mu        sync.Mutex
+	done      map[topicPartition]int64
+	committed map[topicPartition]int64
+}
+
+func (o *offsets) processed(tp topicPartition, next int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.done[tp] = next
+}
+
+func (o *offsets) committedTo(tp topicPartition) (next int64, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	next, ok = o.committed[tp]
+	return next, ok
+}
+
+// toCommit gives what is processed beyond what is committed: offsets are never moved back, whatever Postgres says.
+func (o *offsets) toCommit() map[topicPartition]int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	ahead := map[topicPartition]int64{}
+	for tp, next := range o.done {
+		if last, ok := o.committed[tp]; !ok || next > last {
+			ahead[tp] = next
+		}
+	}
+	return ahead
+}
+
+func (o *offsets) commit(to map[topicPartition]int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for tp, next := range to {
+		o.committed[tp] = next
+	}
+}
+
+func (s *session) commitOften() {
+	for sleep(s.ctx, s.c.cfg.CommitInterval) {
+		s.commit(s.ctx)
+	}
+}
+
+// commit sends the offsets of finished work to Kafka, through the generation that owns the partitions. A failure
+// loses nothing: the position in Postgres holds, and a later commit covers this one.
+func (s *session) commit(ctx context.Context) {
+	ahead := s.offsets.toCommit()
+	if len(ahead) == 0 {
+		return
+	}
+	byTopic := map[string]map[int]int64{}
+	for tp, next := range ahead {
+		if byTopic[tp.topic] == nil {
+			byTopic[tp.topic] = map[int]int64{}
+		}
+		byTopic[tp.topic][int(tp.partition)] = next
+	}
+	err := s.generation.CommitOffsets(byTopic)
+	switch {
+	case err == nil:
+		s.offsets.commit(ahead)
+	case errors.Is(err, kafka.RebalanceInProgress):
+		s.log.Debug("offsets not committed, the group is rebalancing", "error", err)
+	case errors.Is(err, kafka.IllegalGeneration), errors.Is(err, kafka.UnknownMemberId), errors.Is(err, kafka.NotCoordinatorForGroup):
+		s.fault(fmt.Errorf("commit offsets: %w", err)) // kafka-go would go on in this generation for ever
+	case ctx.Err() == nil:
+		s.log.Warn("offsets not committed; the next commit covers them", "error", err)
+	}
+}

@@ -1,0 +1,64 @@
+package consumer
+
+import (
+	"fmt"
+
+	"github.com/google/uuid"
+)
+
+// startFacts are what is known of a partition when its position has been acquired.
+type startFacts struct {
+	committed        int64 // valid where hasCommit
+	hasCommit        bool
+	position         int64 // valid where hasPosition
+	hasPosition      bool
+	positionID       uuid.UUID // the topic that the position was set in
+	topicID          uuid.UUID // the topic as it is now
+	knowsTopic       bool      // Postgres has a position in another partition of the topic
+	startAt          StartAt
+	onReset          Policy
+	onPostgresBehind Policy
+}
+
+// start is where to begin, and what an operator should hear about it.
+type start struct {
+	offset int64 // or earliestOffset, latestOffset
+	warn   string
+	hold   error // do not begin
+}
+
+// decide picks a partition's first offset. Whatever it picks is safe for effects, as what was seen is a duplicate;
+// the point is that nothing is skipped that nobody decided to skip.
+func (f *startFacts) decide() start {
+	recreated := f.hasPosition && f.positionID != uuid.Nil && f.topicID != uuid.Nil && f.positionID != f.topicID
+	switch {
+	case recreated && f.onReset == Restart:
+		return start{offset: earliestOffset, warn: "the topic was deleted and created again: starting from its first message"}
+	case recreated:
+		return start{hold: fmt.Errorf("the topic was deleted and created again (it was %s and is %s)", f.positionID, f.topicID)}
+	case f.hasPosition && f.hasCommit && f.committed > f.position:
+		return f.postgresBehind()
+	case f.hasPosition && f.hasCommit:
+		return start{offset: f.committed}
+	case f.hasPosition:
+		return start{offset: f.position}
+	case f.hasCommit && f.knowsTopic:
+		return start{offset: earliestOffset, warn: "Kafka has a committed offset and Postgres, which knows the topic, no position: " +
+			"Postgres lost it; starting from the first message"}
+	case f.hasCommit:
+		return start{offset: f.committed, warn: "Kafka has a committed offset and Postgres nothing: taking over the group where it stands"}
+	case f.startAt == Latest && !f.knowsTopic:
+		return start{offset: latestOffset}
+	}
+	return start{offset: earliestOffset}
+}
+
+func (f *startFacts) postgresBehind() start {
+	if f.onPostgresBehind == Committed {
+		return start{offset: f.committed, warn: fmt.Sprintf("the position in Postgres is behind the committed offset: "+
+			"SKIPPING %d to %d, as configured", f.position, f.committed-1)}
+	}
+	return start{offset: f.position, warn: fmt.Sprintf("the position in Postgres, %d, is behind the committed offset, %d: Postgres was "+
+		"set back, or the group moved forward by hand; starting from the position (to skip on purpose, set on_postgres_behind: committed)",
+		f.position, f.committed)}
+}

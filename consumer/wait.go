@@ -1,0 +1,36 @@
+package consumer
+
+import (
+	"context"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+// sleep waits, and says whether ctx is still alive.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// retries are the growing pauses between attempts at the same thing.
+type retries struct{ policy *backoff.ExponentialBackOff }
+
+// newBackoff starts at a tenth of a second and grows to 5 seconds: short enough to be back soon after an outage,
+// long enough not to prolong it.
+func newBackoff() retries {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.MaxInterval = 100*time.Millisecond, 5*time.Second
+	return retries{b}
+}
+
+func (r retries) next() time.Duration { return r.policy.NextBackOff() }
+
+// wait pauses, and says whether ctx is still alive.
+func (r retries) wait(ctx context.Context) bool { return sleep(ctx, r.next()) }

@@ -1,0 +1,217 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// anyBroker addresses a request to whichever broker the bootstrap list leads to.
+const anyBroker = -1
+
+// maxAnswer bounds every answer but a fetch's: metadata of 100,000 partitions takes about 8 MiB.
+const maxAnswer = 16 << 20
+
+// maxTries is how often a call is sent that meets nothing but lost connections.
+const maxTries = 4
+
+// topicPartition names one partition of a topic.
+type topicPartition struct {
+	topic     string
+	partition int32
+}
+
+func (tp topicPartition) String() string { return fmt.Sprintf("%s/%d", tp.topic, tp.partition) }
+
+// wire speaks the Kafka protocol over the connections of a kafka.Transport, for the requests that
+// kafka-go itself encodes too narrowly or whose errors it loses. All of its requests are idempotent.
+// It is safe for concurrent use; nothing needs closing but the transport, which its owner closes.
+type wire struct {
+	transport *kafka.Transport
+	bootstrap net.Addr
+	clientID  string
+	timeout   time.Duration
+	limits    decodeLimits
+	inflate   *decompressor
+
+	correlation atomic.Int32
+
+	mutex    sync.Mutex
+	versions map[int32]apiVersions // by broker
+}
+
+// apiVersions holds the lowest and highest version of each API, by its key, that a broker speaks.
+type apiVersions map[int16][2]int16
+
+// newWire returns the wire of one consumer. timeout is the time that a broker has for one answer, on
+// top of the time that a fetch asks it to wait for new records.
+func newWire(transport *kafka.Transport, bootstrap []string, clientID string, timeout time.Duration) *wire {
+	limits := decodeLimits{batchBytes: maxBatchBytes, memory: maxDecodedBytes}
+	return &wire{
+		transport: transport,
+		bootstrap: kafka.TCP(bootstrap...),
+		clientID:  clientID,
+		timeout:   timeout,
+		limits:    limits,
+		inflate:   newDecompressor(limits.batchBytes),
+		versions:  make(map[int32]apiVersions),
+	}
+}
+
+// call is a request on its way to one broker.
+type call struct {
+	broker  int32 // a broker's ID, or anyBroker
+	request kmsg.Request
+	// min and max are the request's versions that the caller can encode and decode.
+	min, max int16
+	// wait is the time that the broker may hold the request before it answers.
+	wait time.Duration
+	// limit bounds the answer's bytes. Default maxAnswer.
+	limit int
+}
+
+// do sends a call and returns the answer's body; the request carries the version that was used.
+// A call that meets a lost connection is sent again at once: the pool hands out connections that the
+// broker has long closed, and finds out only by using them. It may hold some of them, for it dials anew
+// where a request comes before the last one's connection is back.
+func (w *wire) do(ctx context.Context, c call) (body []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.wait+w.timeout)
+	defer cancel()
+	for range maxTries {
+		body, err = w.attempt(ctx, c)
+		if !connectionLost(err) {
+			break
+		}
+	}
+	return body, err
+}
+
+// ask sends a call and decodes its answer.
+func (w *wire) ask(ctx context.Context, c call, answer kmsg.Response) error {
+	body, err := w.do(ctx, c)
+	if err != nil {
+		return err
+	}
+	answer.SetVersion(c.request.GetVersion())
+	if err := answer.ReadFrom(body); err != nil {
+		return fmt.Errorf("decode the answer, version %d: %w", answer.GetVersion(), err)
+	}
+	return nil
+}
+
+// attempt sends a call once. A lost connection may mean that the broker was replaced by one of
+// another release, or refused the version (brokers close the connection on that): ask again.
+func (w *wire) attempt(ctx context.Context, c call) ([]byte, error) {
+	version, err := w.version(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	c.request.SetVersion(version)
+	body, err := w.roundTrip(ctx, c)
+	if connectionLost(err) {
+		w.forget(c.broker)
+	}
+	return body, err
+}
+
+// version picks the highest version of the call's API that both sides speak. kafka-go negotiates
+// too, but tells only what it can encode itself (Fetch 11, Metadata 8).
+func (w *wire) version(ctx context.Context, c call) (int16, error) {
+	spoken, err := w.spoken(ctx, c.broker)
+	if err != nil {
+		return 0, err
+	}
+	key := c.request.Key()
+	its, ok := spoken[key]
+	version := min(c.max, its[1])
+	if !ok || version < max(c.min, its[0]) {
+		return 0, fmt.Errorf("%w: broker %d speaks %s %d to %d, this client %d to %d", kerr.UnsupportedVersion,
+			c.broker, kmsg.NameForKey(key), its[0], its[1], c.min, c.max)
+	}
+	return version, nil
+}
+
+func (w *wire) spoken(ctx context.Context, broker int32) (apiVersions, error) {
+	w.mutex.Lock()
+	known := w.versions[broker]
+	w.mutex.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	found, err := w.askVersions(ctx, broker)
+	if err != nil {
+		return nil, fmt.Errorf("ask for API versions: %w", err)
+	}
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	w.versions[broker] = found
+	return found, nil
+}
+
+// askVersions sends ApiVersions version 0, which every broker speaks (KIP-35, KIP-896).
+func (w *wire) askVersions(ctx context.Context, broker int32) (apiVersions, error) {
+	body, err := w.roundTrip(ctx, call{broker: broker, request: kmsg.NewPtrApiVersionsRequest()})
+	if err != nil {
+		return nil, err
+	}
+	answer := kmsg.NewApiVersionsResponse()
+	if err := answer.ReadFrom(body); err != nil {
+		return nil, err
+	}
+	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
+		return nil, err
+	}
+	versions := make(apiVersions, len(answer.ApiKeys))
+	for _, k := range answer.ApiKeys {
+		versions[k.ApiKey] = [2]int16{k.MinVersion, k.MaxVersion}
+	}
+	return versions, nil
+}
+
+func (w *wire) forget(broker int32) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	delete(w.versions, broker)
+}
+
+// roundTrip encodes the request and exchanges it for the answer's body. The transport lets go of a
+// request whose ctx ends, but its connection works on until the deadline: hence the encoded copy.
+func (w *wire) roundTrip(ctx context.Context, c call) ([]byte, error) {
+	id := w.correlation.Add(1)
+	format := kmsg.NewRequestFormatter(kmsg.FormatterClientID(w.clientID))
+	answer, err := w.transport.RoundTrip(ctx, w.bootstrap, &exchange{
+		key:         protocol.ApiKey(c.request.Key()),
+		broker:      c.broker,
+		payload:     format.AppendRequest(nil, c.request, id),
+		correlation: id,
+		flexible:    c.request.IsFlexible(),
+		limit:       cmp.Or(c.limit, maxAnswer),
+	})
+	if errors.Is(err, os.ErrDeadlineExceeded) { // the connection noticed before the context did
+		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return answer.(*exchanged).body, nil
+}
+
+// connectionLost reports errors of a connection that broke, whatever the request was.
+func connectionLost(err error) bool {
+	return slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE},
+		func(lost error) bool { return errors.Is(err, lost) })
+}

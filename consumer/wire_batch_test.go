@@ -1,0 +1,226 @@
+package consumer
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kbin"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// encodeBatch seals a batch as a broker would: length and checksum are right whatever it holds.
+func encodeBatch(b kmsg.RecordBatch) []byte {
+	b.Magic = 2
+	b.Length = int32(49 + len(b.Records))
+	out := b.AppendTo(nil)
+	return seal(out)
+}
+
+func seal(batch []byte) []byte {
+	binary.BigEndian.PutUint32(batch[17:], crc32.Checksum(batch[21:], castagnoli))
+	return batch
+}
+
+// plainBatch holds one record per value, from an offset on.
+func plainBatch(first int64, vs ...string) kmsg.RecordBatch {
+	b := kmsg.RecordBatch{FirstOffset: first, ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1}
+	for i, v := range vs {
+		b.Records = append(b.Records, encodeRecord(i, nil, []byte(v))...)
+	}
+	b.NumRecords, b.LastOffsetDelta = int32(len(vs)), int32(len(vs)-1)
+	return b
+}
+
+func encodeRecord(delta int, key, value []byte) []byte {
+	body := (&kmsg.Record{OffsetDelta: int32(delta), Key: key, Value: value}).AppendTo(nil)[1:]
+	return append(kbin.AppendVarint(nil, int32(len(body))), body...)
+}
+
+// transactional marks a batch as part of a producer's transaction.
+func transactional(b kmsg.RecordBatch, producer int64) kmsg.RecordBatch {
+	b.ProducerID, b.Attributes = producer, b.Attributes|transactionFlag
+	return b
+}
+
+// marker is the control record that ends a transaction: kind 0 aborts, 1 commits.
+func marker(first, producer int64, kind byte) kmsg.RecordBatch {
+	b := transactional(kmsg.RecordBatch{FirstOffset: first, NumRecords: 1}, producer)
+	b.Attributes |= controlFlag
+	b.Records = encodeRecord(0, []byte{0, 0, 0, kind}, []byte{0, 0, 0, 0, 0, 0})
+	return b
+}
+
+func recordSet(batches ...kmsg.RecordBatch) []byte {
+	var set []byte
+	for _, b := range batches {
+		set = append(set, encodeBatch(b)...)
+	}
+	return set
+}
+
+var testLimits = decodeLimits{batchBytes: 1 << 20, memory: 4 << 20}
+
+func decodeSet(set []byte, from int64, aborted ...abortedTransaction) (*recordDecoder, error) {
+	d := &recordDecoder{
+		topicPartition: topicPartition{"orders", 3},
+		from:           from, next: from,
+		aborts:  newAborts(aborted),
+		inflate: newDecompressor(testLimits.batchBytes),
+		budget:  &budget{limits: testLimits, most: testLimits.memory},
+	}
+	return d, d.decode(set)
+}
+
+func TestDecodeLeavesAPartialLastBatchForLater(t *testing.T) {
+	first, whole := len(recordSet(plainBatch(5, "a", "b"))), recordSet(plainBatch(5, "a", "b"), plainBatch(7, "c"))
+	for cut := first; cut < len(whole); cut++ {
+		d, err := decodeSet(whole[:cut], 5)
+		require.NoError(t, err)
+		require.Equal(t, []string{"a", "b"}, valuesOf(d.records))
+		require.EqualValues(t, 7, d.next)
+	}
+}
+
+func TestDecodeOfNoWholeBatchIsAnErrorAndNoStandstill(t *testing.T) {
+	whole := recordSet(plainBatch(5, "a", "b"))
+	for cut := 1; cut < len(whole); cut++ {
+		d, err := decodeSet(whole[:cut], 5)
+		require.ErrorIs(t, err, kerr.CorruptMessage)
+		require.EqualValues(t, 5, d.next)
+	}
+	_, err := decodeSet(nil, 5)
+	require.NoError(t, err)
+}
+
+func TestDecodeNeverSkipsADamagedBatch(t *testing.T) {
+	good, after := recordSet(plainBatch(0, "a", "b")), recordSet(plainBatch(3, "d"))
+	damages := map[string]func(b []byte) []byte{
+		"checksum":        func(b []byte) []byte { b[len(b)-1] ^= 1; return b },
+		"unknown format":  func(b []byte) []byte { b[16] = 3; return b },
+		"old format":      func(b []byte) []byte { b[16] = 1; return b },
+		"short length":    func(b []byte) []byte { binary.BigEndian.PutUint32(b[8:], 48); return b },
+		"negative length": func(b []byte) []byte { binary.BigEndian.PutUint32(b[8:], 1<<31); return b },
+		"huge length":     func(b []byte) []byte { binary.BigEndian.PutUint32(b[8:], 1<<31-1); return b },
+		"negative count":  func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 1<<31); return seal(b) },
+		"high count":      func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 1<<31-1); return seal(b) },
+		"count below":     func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 1); return seal(b) },
+		"count above":     func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 3); return seal(b) },
+		"count none":      func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 0); return seal(b) },
+		"last below":      func(b []byte) []byte { binary.BigEndian.PutUint32(b[23:], 0); return seal(b) },
+		"negative first":  func(b []byte) []byte { b[0] = 0x80; return b },
+		"unknown codec":   func(b []byte) []byte { b[22] |= 7; return seal(b) },
+		"not gzip":        func(b []byte) []byte { b[22] |= 1; return seal(b) },
+		"not snappy":      func(b []byte) []byte { b[22] |= 2; return seal(b) },
+		"not lz4":         func(b []byte) []byte { b[22] |= 3; return seal(b) },
+		"not zstd":        func(b []byte) []byte { b[22] |= 4; return seal(b) },
+		"record length":   func(b []byte) []byte { b[61] = 0x7e; return seal(b) },
+		"negative record": func(b []byte) []byte { b[61] = 1; return seal(b) },
+		"value length":    func(b []byte) []byte { b[66] = 0x7e; return seal(b) },
+		"many headers":    func(b []byte) []byte { b[69] = 0x7e; return seal(b) },
+		"minus 1 headers": func(b []byte) []byte { b[69] = 1; return seal(b) },
+	}
+	for name, damage := range damages {
+		t.Run(name, func(t *testing.T) {
+			bad := damage(recordSet(plainBatch(2, "x", "yy")))
+			d, err := decodeSet(slices.Concat(good, bad, after), 0)
+			require.NoError(t, err, "what is good comes first")
+			require.Equal(t, []string{"a", "b"}, valuesOf(d.records))
+			require.EqualValues(t, 2, d.next)
+
+			d, err = decodeSet(slices.Concat(bad, after), 2)
+			require.Error(t, err)
+			require.Empty(t, d.records)
+			require.EqualValues(t, 2, d.next)
+		})
+	}
+}
+
+// This is why the records are not decoded by kgo: the records at 2 and 3 are lost without an error.
+func TestKgoSkipsARecordThatItCannotRead(t *testing.T) {
+	bad := recordSet(plainBatch(2, "x", "yy"))
+	bad[66] = 0x7e // the value's length
+	set := slices.Concat(recordSet(plainBatch(0, "a", "b")), seal(bad), recordSet(plainBatch(4, "d")))
+	got, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{IsolationLevel: kgo.ReadCommitted()},
+		&kmsg.FetchResponseTopicPartition{RecordBatches: set}, kgo.DefaultDecompressor(), nil)
+	require.NoError(t, got.Err)
+	require.Equal(t, []string{"a", "b", "d"}, valuesOf(got.Records))
+	require.EqualValues(t, 5, next)
+}
+
+func TestDecodeHidesAbortedTransactionsOnly(t *testing.T) {
+	set := recordSet(
+		transactional(plainBatch(0, "aborted of 7"), 7),
+		transactional(plainBatch(1, "committed of 8"), 8),
+		plainBatch(2, "plain of 7"),
+		marker(3, 7, 0), marker(4, 8, 1),
+		transactional(plainBatch(5, "committed of 7"), 7), marker(6, 7, 1),
+		transactional(plainBatch(7, "aborted of 7 again"), 7), marker(8, 7, 0),
+	)
+	// In the order of Redpanda, which is none.
+	d, err := decodeSet(set, 0, abortedTransaction{7, 7}, abortedTransaction{7, 0})
+	require.NoError(t, err)
+	require.Equal(t, []string{"committed of 8", "plain of 7", "committed of 7"}, valuesOf(d.records))
+	require.EqualValues(t, 9, d.next)
+}
+
+func TestDecodeMovesOnWithoutRecords(t *testing.T) {
+	emptied := plainBatch(4)
+	emptied.LastOffsetDelta = 9
+	for name, set := range map[string][]byte{
+		"emptied by compaction": recordSet(emptied),
+		"tail removed":          recordSet(func() kmsg.RecordBatch { b := plainBatch(0, "a"); b.LastOffsetDelta = 13; return b }()),
+		"control":               recordSet(marker(13, 1, 1)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := decodeSet(set, 8)
+			require.NoError(t, err)
+			require.Empty(t, d.records)
+			require.EqualValues(t, 14, d.next)
+		})
+	}
+}
+
+func TestDecodeUsesTheBrokersTimeWhereTheTopicDoes(t *testing.T) {
+	b := plainBatch(0, "a")
+	b.FirstTimestamp, b.MaxTimestamp = 1000, 5000
+	d, err := decodeSet(recordSet(b), 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 1000, d.records[0].Timestamp.UnixMilli())
+	b.Attributes |= appendTimeFlag
+	d, err = decodeSet(recordSet(b), 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 5000, d.records[0].Timestamp.UnixMilli())
+}
+
+// The least record takes 7 bytes and 25 times that as an object.
+func TestDecodeRefusesRecordsThatOutgrowTheMemory(t *testing.T) {
+	tiny := bytes.Repeat([]byte{12, 0, 0, 0, 1, 1, 0}, 100_000)
+	b := kmsg.RecordBatch{Attributes: 4, NumRecords: 100_000, LastOffsetDelta: 99_999}
+	b.Records = compress(t, kgo.ZstdCompression(), tiny)
+	require.Less(t, len(b.Records), 1000)
+	var err error
+	grown := allocated(func() { _, err = decodeSet(recordSet(b), 0) })
+	require.ErrorIs(t, err, kerr.MessageTooLarge)
+	require.Less(t, grown, 16<<20)
+
+	headers := append([]byte{0, 0, 0, 1, 1}, kbin.AppendVarint(nil, 200_000)...)
+	headers = append(headers, bytes.Repeat([]byte{0, 1}, 200_000)...)
+	b = kmsg.RecordBatch{NumRecords: 1, Records: append(kbin.AppendVarint(nil, int32(len(headers))), headers...)}
+	grown = allocated(func() { _, err = decodeSet(recordSet(b), 0) })
+	require.ErrorIs(t, err, kerr.MessageTooLarge)
+	require.Less(t, grown, 4<<20)
+}
+
+func compress(t testing.TB, codec kgo.CompressionCodec, raw []byte) []byte {
+	t.Helper()
+	c, err := kgo.DefaultCompressor(codec)
+	require.NoError(t, err)
+	out, _ := c.Compress(new(bytes.Buffer), raw)
+	return bytes.Clone(out)
+}

@@ -1,0 +1,144 @@
+package consumer
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/goleak"
+
+	"github.com/firstseen/firstseen/consumer/consumertest"
+)
+
+// testWire is a wire to a broker, and what a test does to that broker by other means.
+type testWire struct {
+	*wire
+	addr string
+	fake *kfake.Cluster // nil on a real Kafka
+}
+
+// onBrokers runs a test against kfake and against a real Kafka.
+func onBrokers(t *testing.T, test func(t *testing.T, w *testWire)) {
+	t.Helper()
+	t.Run("fake", func(t *testing.T) { test(t, newFakeWire(t)) })
+	t.Run("kafka", func(t *testing.T) { test(t, newTestWire(t, consumertest.Kafka(t), &kafka.Transport{})) })
+}
+
+func newFakeWire(t testing.TB, opts ...kfake.Opt) *testWire {
+	t.Helper()
+	fake := consumertest.NewFake(t, opts...)
+	w := newTestWire(t, fake.Addr, &kafka.Transport{})
+	w.fake = fake.Cluster
+	return w
+}
+
+func newTestWire(t testing.TB, addr string, transport *kafka.Transport) *testWire {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	transport.MetadataTTL = time.Second
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		goleak.VerifyNone(t, before, goleak.IgnoreAnyFunction("github.com/twmb/franz-go/pkg/kfake.(*clientConn).read"),
+			goleak.IgnoreAnyFunction("github.com/twmb/franz-go/pkg/kfake.(*clientConn).write"),
+			goleak.IgnoreAnyFunction("github.com/twmb/franz-go/pkg/kfake.(*Cluster).run"))
+	})
+	return &testWire{wire: newWire(transport, []string{addr}, "wire-test", 10*time.Second), addr: addr}
+}
+
+// topic makes a topic of one partition.
+func (w *testWire) topic(t testing.TB, configs ...string) string {
+	t.Helper()
+	topic := consumertest.Name(t)
+	consumertest.CreateTopic(t, w.addr, topic, 1, configs...)
+	return topic
+}
+
+// client is a franz-go client for producing to a topic in ways that consumertest has no need for.
+func (w *testWire) client(t testing.TB, topic string, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	opts = append([]kgo.Opt{kgo.SeedBrokers(w.addr), kgo.DefaultProduceTopic(topic), kgo.ProducerLinger(0)}, opts...)
+	client, err := kgo.NewClient(opts...)
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	return client
+}
+
+func produce(t testing.TB, client *kgo.Client, records ...*kgo.Record) {
+	t.Helper()
+	require.NoError(t, client.ProduceSync(t.Context(), records...).FirstErr())
+}
+
+// values are records of these values, the least that a test needs.
+func values(values ...string) []*kgo.Record {
+	var records []*kgo.Record
+	for _, v := range values {
+		records = append(records, &kgo.Record{Value: []byte(v)})
+	}
+	return records
+}
+
+func valuesOf(records []*kgo.Record) []string {
+	out := []string{}
+	for _, r := range records {
+		out = append(out, string(r.Value))
+	}
+	return out
+}
+
+// at is the first partition of a topic, from an offset on, and its leader.
+func (w *testWire) at(t testing.TB, topic string, offset int64) (int32, fetchPartition) {
+	t.Helper()
+	found, err := w.metadata(t.Context(), []string{topic})
+	require.NoError(t, err)
+	require.NoError(t, found[topic].err)
+	p := found[topic].partitions[0]
+	return p.leader, fetchPartition{
+		topic: topic, topicID: found[topic].id, partition: p.id, leaderEpoch: p.leaderEpoch,
+		offset: offset, maxBytes: 1 << 20,
+	}
+}
+
+const (
+	waitLimit = 30 * time.Second
+	waitTick  = 100 * time.Millisecond
+)
+
+var eager = fetchOptions{maxWait: 200 * time.Millisecond, minBytes: 1, maxBytes: 8 << 20}
+
+// one fetches one partition.
+func (w *testWire) one(ctx context.Context, leader int32, part fetchPartition, opts fetchOptions) (fetchedPartition, error) {
+	got, err := w.fetch(ctx, leader, []fetchPartition{part}, opts)
+	if err != nil {
+		return fetchedPartition{}, err
+	}
+	return got[0], got[0].err
+}
+
+func (w *testWire) mustFetch(t testing.TB, topic string, offset int64) fetchedPartition {
+	t.Helper()
+	leader, part := w.at(t, topic, offset)
+	got, err := w.one(t.Context(), leader, part, eager)
+	require.NoError(t, err)
+	return got
+}
+
+// all fetches from an offset to the last stable one.
+func (w *testWire) all(t testing.TB, topic string, offset int64, opts fetchOptions) []*kgo.Record {
+	t.Helper()
+	leader, part := w.at(t, topic, offset)
+	var records []*kgo.Record
+	for {
+		got, err := w.one(t.Context(), leader, part, opts)
+		require.NoError(t, err)
+		records = append(records, got.records...)
+		if got.next >= got.lastStable {
+			return records
+		}
+		require.Greater(t, got.next, part.offset, "no progress below the last stable offset")
+		part.offset = got.next
+	}
+}

@@ -1,0 +1,213 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Timestamps with a meaning of their own for listOffsets.
+const (
+	latestOffset   = -1
+	earliestOffset = -2
+)
+
+// errLeftOut says that a broker answered without a word about a partition that it was asked for.
+var errLeftOut = errors.New("the broker left it out of its answer")
+
+// listOffsets asks the partitions' leaders for the first offset at or after a timestamp in milliseconds,
+// or for earliestOffset or latestOffset, which is the last stable offset as read_committed sees it. The
+// offset is -1 where no record is that late. The map holds what was found also beside an error, which
+// names every partition that failed.
+func (w *wire) listOffsets(ctx context.Context, parts []topicPartition, timestamp int64) (map[topicPartition]int64, error) {
+	found := make(map[topicPartition]int64, len(parts))
+	leaders, err := w.leaders(ctx, parts)
+	faults := []error{err}
+	for leader, led := range leaders {
+		faults = append(faults, w.listFrom(ctx, leader, led, timestamp, found))
+	}
+	if err := errors.Join(faults...); err != nil {
+		return found, fmt.Errorf("list offsets at %d: %w", timestamp, err)
+	}
+	return found, nil
+}
+
+// ledPartition is a partition with the epoch of its leader.
+type ledPartition struct {
+	topicPartition
+	epoch int32
+}
+
+// leaders groups partitions by their leaders; the error names those without one.
+func (w *wire) leaders(ctx context.Context, parts []topicPartition) (map[int32][]ledPartition, error) {
+	topics, err := w.metadata(ctx, topicsOf(parts))
+	if err != nil {
+		return nil, err
+	}
+	leaders := make(map[int32][]ledPartition)
+	var faults []error
+	for _, tp := range parts {
+		p, err := topics[tp.topic].partition(tp.partition)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("leader of %s: %w", tp, err))
+			continue
+		}
+		leaders[p.leader] = append(leaders[p.leader], ledPartition{tp, p.leaderEpoch})
+	}
+	return leaders, errors.Join(faults...)
+}
+
+// partition returns a partition that has a leader, or why there is none.
+func (t topicMetadata) partition(id int32) (partitionMetadata, error) {
+	if t.err != nil {
+		return partitionMetadata{}, t.err
+	}
+	for _, p := range t.partitions {
+		switch {
+		case p.id != id:
+		case p.leader < 0:
+			return p, errors.Join(kerr.LeaderNotAvailable, p.err)
+		default:
+			return p, nil // an error beside a leader is a replica's
+		}
+	}
+	return partitionMetadata{}, kerr.UnknownTopicOrPartition
+}
+
+func topicsOf(parts []topicPartition) []string {
+	var topics []string
+	for _, tp := range parts {
+		topics = append(topics, tp.topic)
+	}
+	slices.Sort(topics)
+	return slices.Compact(topics)
+}
+
+// listFrom adds the answers of one leader to found.
+func (w *wire) listFrom(ctx context.Context, leader int32, led []ledPartition, timestamp int64, found map[topicPartition]int64) error {
+	answer := kmsg.NewListOffsetsResponse()
+	// Version 2 brought the isolation level (KIP-98), 7 and later bring timestamps not used here.
+	err := w.ask(ctx, call{broker: leader, request: listRequest(led, timestamp), min: 2, max: 6}, &answer)
+	if err != nil {
+		return fmt.Errorf("ask broker %d for %d partitions: %w", leader, len(led), err)
+	}
+	left := make(map[topicPartition]error, len(led))
+	for _, p := range led {
+		left[p.topicPartition] = errLeftOut
+	}
+	for _, t := range answer.Topics {
+		for _, p := range t.Partitions {
+			tp := topicPartition{t.Topic, p.Partition}
+			if left[tp] = kerr.ErrorForCode(p.ErrorCode); left[tp] == nil {
+				found[tp] = p.Offset
+			}
+		}
+	}
+	return joinByPartition(left)
+}
+
+func listRequest(led []ledPartition, timestamp int64) *kmsg.ListOffsetsRequest {
+	request := kmsg.NewPtrListOffsetsRequest()
+	request.IsolationLevel = 1
+	byTopic := make(map[string][]kmsg.ListOffsetsRequestTopicPartition)
+	for _, p := range led {
+		partition := kmsg.NewListOffsetsRequestTopicPartition()
+		partition.Partition, partition.CurrentLeaderEpoch, partition.Timestamp = p.partition, p.epoch, timestamp
+		byTopic[p.topic] = append(byTopic[p.topic], partition)
+	}
+	for name, partitions := range byTopic {
+		topic := kmsg.NewListOffsetsRequestTopic()
+		topic.Topic, topic.Partitions = name, partitions
+		request.Topics = append(request.Topics, topic)
+	}
+	return request
+}
+
+// joinByPartition makes one error of those that are set.
+func joinByPartition(faults map[topicPartition]error) error {
+	var all []error
+	for tp, err := range faults {
+		if err != nil {
+			all = append(all, fmt.Errorf("%s: %w", tp, err))
+		}
+	}
+	return errors.Join(all...)
+}
+
+// committedOffsets asks a group's coordinator for its committed offsets. A partition without a commit is
+// absent in the map; whatever else keeps an offset from being known is an error and never an absence,
+// also a commit that a producer's transaction has under way (KIP-447).
+func (w *wire) committedOffsets(ctx context.Context, group string, parts []topicPartition) (map[topicPartition]int64, error) {
+	if len(parts) == 0 {
+		return map[topicPartition]int64{}, nil
+	}
+	coordinator, err := w.coordinator(ctx, group)
+	if err != nil {
+		return nil, fmt.Errorf("find the coordinator of group %s: %w", group, err)
+	}
+	answer := kmsg.NewOffsetFetchResponse()
+	// From version 8 on the request is one for many groups; before 2 a group's own error had no place.
+	err = w.ask(ctx, call{broker: coordinator, request: committedRequest(group, parts), min: 2, max: 7}, &answer)
+	if err == nil {
+		err = kerr.ErrorForCode(answer.ErrorCode)
+	}
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return map[topicPartition]int64{}, nil // kfake's way to say that there is no commit
+	}
+	if err != nil {
+		return nil, fmt.Errorf("committed offsets of group %s from broker %d: %w", group, coordinator, err)
+	}
+	found, err := readCommitted(parts, &answer)
+	if err != nil {
+		return nil, fmt.Errorf("committed offsets of group %s: %w", group, err)
+	}
+	return found, nil
+}
+
+func readCommitted(parts []topicPartition, answer *kmsg.OffsetFetchResponse) (map[topicPartition]int64, error) {
+	found := make(map[topicPartition]int64, len(parts))
+	left := make(map[topicPartition]error, len(parts))
+	for _, tp := range parts {
+		left[tp] = errLeftOut
+	}
+	for _, t := range answer.Topics {
+		for _, p := range t.Partitions {
+			tp := topicPartition{t.Topic, p.Partition}
+			left[tp] = kerr.ErrorForCode(p.ErrorCode)
+			if p.Offset >= 0 {
+				found[tp] = p.Offset
+			}
+		}
+	}
+	return found, joinByPartition(left)
+}
+
+func committedRequest(group string, parts []topicPartition) *kmsg.OffsetFetchRequest {
+	request := kmsg.NewPtrOffsetFetchRequest()
+	request.Group, request.RequireStable = group, true
+	byTopic := make(map[string][]int32)
+	for _, tp := range parts {
+		byTopic[tp.topic] = append(byTopic[tp.topic], tp.partition)
+	}
+	for name, partitions := range byTopic {
+		topic := kmsg.NewOffsetFetchRequestTopic()
+		topic.Topic, topic.Partitions = name, partitions
+		request.Topics = append(request.Topics, topic)
+	}
+	return request
+}
+
+// coordinator returns the broker that keeps a group's offsets. A new cluster has none for some seconds.
+func (w *wire) coordinator(ctx context.Context, group string) (int32, error) {
+	request := kmsg.NewPtrFindCoordinatorRequest()
+	request.CoordinatorKey = group
+	answer := kmsg.NewFindCoordinatorResponse()
+	if err := w.ask(ctx, call{broker: anyBroker, request: request, min: 0, max: 2}, &answer); err != nil {
+		return 0, err
+	}
+	return answer.NodeID, kerr.ErrorForCode(answer.ErrorCode)
+}

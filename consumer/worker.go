@@ -1,0 +1,263 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/handlers"
+)
+
+// worker takes one partition through its generation: it acquires the position, then processes batch after
+// batch. It alone uses the position.
+type worker struct {
+	session   *session
+	partition *partition
+	position  *dedup.Position
+	log       *slog.Logger
+
+	messages []dedup.Message // taken and decoded, not yet processed
+	next     int64           // the offset after them
+	size     int             // their keys, values and headers
+	bytes    int             // their share of the memory
+	limit    int             // messages a batch; lowered where batches take too long
+}
+
+func newWorker(s *session, p *partition) *worker {
+	return &worker{session: s, partition: p, log: s.log.With("partition", p.String()), limit: s.c.cfg.MaxBatch}
+}
+
+func (w *worker) run() {
+	defer func() { w.session.c.memory.giveBack(w.bytes) }()
+	if !w.start() {
+		return
+	}
+	retry := newBackoff()
+	for w.await() && w.slot() {
+		w.fill()
+		n, next := w.cut()
+		err := w.attempt(n, next)
+		<-w.session.c.slots
+		switch {
+		case err == nil:
+			w.drop(n, next)
+			w.limit = min(w.limit*2, w.session.c.cfg.MaxBatch)
+			retry = newBackoff()
+		case !w.recover(err, n, retry):
+			return
+		}
+	}
+}
+
+// start acquires the position and sets where reading begins. It goes on trying until it is done, and returns
+// false where the session ends or the partition is held.
+func (w *worker) start() bool {
+	s, p := w.session, w.partition
+	for retry := newBackoff(); s.ctx.Err() == nil; {
+		s.c.cfg.Observe(StageAcquiring)
+		next, hold, err := w.acquire(s.ctx)
+		switch {
+		case err == nil && hold != nil:
+			s.hold(p, hold)
+			return false
+		case err == nil:
+			s.offsets.processed(p.topicPartition, next)
+			p.readFrom(next)
+			return true
+		case s.ctx.Err() == nil:
+			w.log.Error("partition not acquired; trying again", "error", err)
+			retry.wait(s.ctx)
+		}
+	}
+	return false
+}
+
+func (w *worker) acquire(ctx context.Context) (next int64, hold, err error) {
+	s, p := w.session, w.partition
+	store, cfg := s.c.processor.Store(), &s.c.cfg
+	if w.position, err = store.Acquire(ctx, cfg.Group, p.topic, p.partition, s.c.owner); err != nil {
+		return 0, nil, err
+	}
+	if w.position.Evicted > 0 {
+		w.log.Warn("ended transactions that an earlier owner had left open", "transactions", w.position.Evicted)
+	}
+	knows, err := store.KnowsTopic(ctx, cfg.Group, p.topic)
+	if err != nil {
+		return 0, nil, err
+	}
+	committed, hasCommit := s.offsets.committedTo(p.topicPartition)
+	facts := startFacts{
+		committed: committed, hasCommit: hasCommit, position: w.position.Next, hasPosition: w.position.Known,
+		positionID: w.position.TopicID, topicID: p.topicID, knowsTopic: knows,
+		startAt: cfg.StartAt, onReset: cfg.OnReset, onPostgresBehind: cfg.OnPostgresBehind,
+	}
+	begin := facts.decide()
+	if begin.hold != nil {
+		return 0, begin.hold, nil
+	}
+	if next, hold, err = w.resolve(ctx, begin.offset); err != nil || hold != nil {
+		return 0, hold, err
+	}
+	if begin.warn != "" {
+		w.log.Warn(begin.warn, "offset", next)
+	}
+	w.next = next
+	return next, nil, store.Reposition(ctx, w.position, next, p.topicID)
+}
+
+// resolve turns earliest and latest into an offset, and finds out whether the partition ends below the offset:
+// then it was cut off, or made anew on a broker that has no topic IDs.
+func (w *worker) resolve(ctx context.Context, offset int64) (next int64, hold, err error) {
+	earliest, err := w.offsetAt(ctx, earliestOffset)
+	if err != nil {
+		return 0, nil, err
+	}
+	latest, err := w.offsetAt(ctx, latestOffset)
+	switch {
+	case err != nil:
+		return 0, nil, err
+	case offset == earliestOffset:
+		return earliest, nil, nil
+	case offset == latestOffset:
+		return latest, nil, nil
+	case offset <= latest:
+		return offset, nil, nil
+	case w.session.c.cfg.OnReset == Restart:
+		w.log.Error("the partition ends below the position: starting again from its first message",
+			"position", offset, "end", latest, "first", earliest)
+		return earliest, nil, nil
+	}
+	return 0, fmt.Errorf("the partition ends at %d, below the position %d: it was cut off or made anew", latest, offset), nil
+}
+
+func (w *worker) offsetAt(ctx context.Context, timestamp int64) (int64, error) {
+	tp := w.partition.topicPartition
+	found, err := w.session.c.wire.listOffsets(ctx, []topicPartition{tp}, timestamp)
+	return found[tp], err
+}
+
+// await waits until there is something to process.
+func (w *worker) await() bool {
+	for w.session.ctx.Err() == nil {
+		if len(w.messages) > 0 || w.partition.beyond(w.next) {
+			return true
+		}
+		select {
+		case <-w.session.ctx.Done():
+		case <-w.partition.data.c:
+		}
+	}
+	return false
+}
+
+// slot waits for the right to open a transaction.
+func (w *worker) slot() bool {
+	select {
+	case w.session.c.slots <- struct{}{}:
+		return true
+	case <-w.session.ctx.Done():
+		return false
+	}
+}
+
+// fill takes and decodes more messages, up to a batch's limits. It is called with a slot in hand: while the
+// database is busy, batches grow by themselves.
+func (w *worker) fill() {
+	cfg := &w.session.c.cfg
+	for len(w.messages) < w.limit {
+		t := w.partition.take(w.limit-len(w.messages), cfg.MaxBatchBytes-w.size)
+		w.next = max(w.next, t.next)
+		w.bytes += t.bytes
+		if len(t.records) == 0 {
+			return
+		}
+		w.decode(t.records)
+	}
+}
+
+// decode turns records into messages, and looks for their IDs.
+func (w *worker) decode(records []*kgo.Record) {
+	w.messages = slices.Grow(w.messages, len(records))
+	for _, r := range records {
+		w.messages = append(w.messages, decode(r, &w.partition.settings, w.partition.topicID))
+		w.size += recordSize(r)
+	}
+}
+
+// attempt processes the first n messages once. It outlives the session's end by the drain's limit.
+func (w *worker) attempt(n int, next int64) error {
+	_, err := w.session.c.processor.Process(w.session.work,
+		handlers.Batch{Position: w.position, Next: next, Messages: w.messages[:n]})
+	return err
+}
+
+// cut is how much of what was taken goes into the next batch, and the offset after it.
+func (w *worker) cut() (n int, next int64) {
+	if len(w.messages) <= w.limit {
+		return len(w.messages), w.next
+	}
+	return w.limit, w.messages[w.limit].Offset
+}
+
+// drop forgets the first n messages, which are done, and reports how far the partition is done.
+func (w *worker) drop(n int, next int64) {
+	s := w.session
+	s.offsets.processed(w.partition.topicPartition, next)
+	freed := w.bytes
+	if n < len(w.messages) {
+		freed = w.bytes / len(w.messages) * n
+	}
+	for i := range w.messages[:n] {
+		w.size -= w.messages[i].Size()
+	}
+	w.bytes -= freed
+	s.c.memory.giveBack(freed)
+	if w.messages = w.messages[n:]; len(w.messages) == 0 {
+		w.messages = nil // a handler that was left behind may still read it
+	}
+}
+
+// recover decides what a failed attempt means, and says whether the partition goes on. Whatever it is, nothing of
+// the batch has taken effect, but where the position says otherwise.
+func (w *worker) recover(err error, n int, retry retries) bool {
+	s := w.session
+	var moved *dedup.MovedError
+	switch {
+	case errors.As(err, &moved) && moved.Next > w.position.Next && moved.Next <= w.next:
+		w.log.Warn("the answer to a commit was lost; it had taken effect", "offset", moved.Next)
+		done, _ := slices.BinarySearchFunc(w.messages, moved.Next, func(m dedup.Message, next int64) int {
+			return cmp.Compare(m.Offset, next)
+		})
+		w.position.Next = moved.Next
+		w.drop(done, moved.Next)
+		return true
+	case errors.Is(err, dedup.ErrFenced), moved != nil:
+		s.fault(fmt.Errorf("partition %s: %w", w.partition, err))
+		return false
+	case s.ctx.Err() != nil:
+		w.log.Warn("open batch abandoned; its messages come again", "error", err)
+		return false
+	}
+	if tooSlow(err) {
+		w.limit = max(1, n/2)
+	}
+	pause := retry.next()
+	w.log.Error("batch failed; the partition is held and the batch tried again", "error", err,
+		"offset", w.position.Next, "messages", n, "again_in", pause.Round(time.Millisecond))
+	return sleep(s.ctx, pause)
+}
+
+// tooSlow says that a smaller batch might have gone through: Postgres' statement timeout, or the handler's.
+func tooSlow(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "57014" ||
+		errors.Is(err, handlers.ErrHandlerTimeout)
+}

@@ -1,0 +1,165 @@
+package dedup
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// array builds a one-dimensional Postgres array in its binary format (array_send in the Postgres source), so
+// that a batch costs one buffer a column and no allocation a row.
+type array struct {
+	buf   []byte
+	n     int
+	nulls int
+}
+
+const arrayHeader = 20 // dimensions, null flag, element type, length, lower bound
+
+func (a *array) reset(element uint32) {
+	a.n, a.nulls = 0, 0
+	a.buf = append(a.buf[:0], make([]byte, arrayHeader)...)
+	binary.BigEndian.PutUint32(a.buf[0:], 1)
+	binary.BigEndian.PutUint32(a.buf[8:], element)
+	binary.BigEndian.PutUint32(a.buf[16:], 1)
+}
+
+// bytes is the finished array; it stays valid until the next reset.
+func (a *array) bytes() []byte {
+	if a.nulls > 0 {
+		binary.BigEndian.PutUint32(a.buf[4:], 1)
+	}
+	binary.BigEndian.PutUint32(a.buf[12:], uint32(a.n))
+	return a.buf
+}
+
+func (a *array) length(n int) {
+	a.n++
+	a.buf = binary.BigEndian.AppendUint32(a.buf, uint32(n))
+}
+
+func (a *array) null() {
+	a.n++
+	a.nulls++
+	a.buf = append(a.buf, 0xff, 0xff, 0xff, 0xff)
+}
+
+func (a *array) int32(v int32) {
+	a.length(4)
+	a.buf = binary.BigEndian.AppendUint32(a.buf, uint32(v))
+}
+
+func (a *array) int64(v int64) {
+	a.length(8)
+	a.buf = binary.BigEndian.AppendUint64(a.buf, uint64(v))
+}
+
+func (a *array) uuid(v uuid.UUID) {
+	a.length(16)
+	a.buf = append(a.buf, v[:]...)
+}
+
+// bytea keeps nil (null) and empty apart.
+func (a *array) bytea(v []byte) {
+	if v == nil {
+		a.null()
+		return
+	}
+	a.length(len(v))
+	a.buf = append(a.buf, v...)
+}
+
+// text writes an empty string as null.
+func (a *array) text(v string) {
+	if v == "" {
+		a.null()
+		return
+	}
+	a.length(len(v))
+	a.buf = append(a.buf, v...)
+}
+
+// timestamp writes the zero time as null.
+func (a *array) timestamp(t time.Time) {
+	if t.IsZero() {
+		a.null()
+		return
+	}
+	a.int64(postgresMicros(t))
+}
+
+// Finished arrays as pgx parameters: one Go type a Postgres type, so that they also work in the query modes
+// that never ask the server for a statement's parameter types.
+type (
+	int32Array     []byte
+	int64Array     []byte
+	uuidArray      []byte
+	textArray      []byte
+	byteaArray     []byte
+	timestampArray []byte
+)
+
+var arrayTypes = []struct {
+	name  string
+	oid   uint32
+	value any
+}{
+	{"_int4", pgtype.Int4ArrayOID, int32Array(nil)},
+	{"_int8", pgtype.Int8ArrayOID, int64Array(nil)},
+	{"_uuid", pgtype.UUIDArrayOID, uuidArray(nil)},
+	{"_text", pgtype.TextArrayOID, textArray(nil)},
+	{"_bytea", pgtype.ByteaArrayOID, byteaArray(nil)},
+	{"_timestamptz", pgtype.TimestamptzArrayOID, timestampArray(nil)},
+}
+
+// registerArrays teaches a connection the array parameters, once.
+func registerArrays(conn *pgx.Conn) {
+	m := conn.TypeMap()
+	if t, ok := m.TypeForOID(pgtype.UUIDArrayOID); ok {
+		if _, done := t.Codec.(arrayCodec); done {
+			return
+		}
+	}
+	for _, a := range arrayTypes {
+		t, _ := m.TypeForOID(a.oid)
+		m.RegisterType(&pgtype.Type{Name: a.name, OID: a.oid, Codec: arrayCodec{t.Codec}})
+		m.RegisterDefaultPgType(a.value, a.name)
+	}
+}
+
+// arrayCodec is pgx's codec of an array type that also takes the finished arrays above.
+type arrayCodec struct{ pgtype.Codec }
+
+func (c arrayCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
+	if finished(value) != nil && format == pgtype.BinaryFormatCode {
+		return finishedPlan{}
+	}
+	return c.Codec.PlanEncode(m, oid, format, value)
+}
+
+type finishedPlan struct{}
+
+func (finishedPlan) Encode(value any, buf []byte) ([]byte, error) {
+	return append(buf, finished(value)...), nil
+}
+
+func finished(value any) []byte {
+	switch v := value.(type) {
+	case int32Array:
+		return v
+	case int64Array:
+		return v
+	case uuidArray:
+		return v
+	case textArray:
+		return v
+	case byteaArray:
+		return v
+	case timestampArray:
+		return v
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package dedup
+
+import "slices"
+
+// The parts of the CloudEvents Kafka protocol binding (1.0.2, section 3) that hold an event's identity.
+const (
+	ceSourceHeader    = "ce_source"
+	ceIDHeader        = "ce_id"
+	contentTypeHeader = "content-type"
+	ceJSONMediaType   = "application/cloudevents+json"
+)
+
+var (
+	ceSourcePointer = pointer{text: "/source", tokens: []string{"source"}}
+	ceIDPointer     = pointer{text: "/id", tokens: []string{"id"}}
+)
+
+// cloudEvent combines source and id, which only together are unique (CloudEvents 1.0.2, section 3.1.1),
+// so that both modes give one event the same ID.
+func (s *search) cloudEvent() finding {
+	structured, reason := isStructured(s.m.Headers)
+	if reason != "" {
+		return finding{reason: reason}
+	}
+	id, reason := s.eventAttribute(structured, ceIDHeader, ceIDPointer)
+	if reason != "" {
+		return finding{reason: reason}
+	}
+	source, reason := s.eventAttribute(structured, ceSourceHeader, ceSourcePointer)
+	if reason != "" {
+		return finding{reason: reason}
+	}
+	if len(source)+len(id) > MaxIDBytes {
+		return finding{reason: ReasonIDTooLong}
+	}
+	raw := append(append(slices.Clone(source), ' '), id...)
+	return finding{id: derive(domainCloudEvent, source, id), raw: storable(raw)}
+}
+
+func (s *search) eventAttribute(structured bool, header string, p pointer) (text []byte, reason Reason) {
+	if structured {
+		text, reason = s.scalar(p)
+	} else {
+		text, reason = headerText(s.m.Headers, header)
+	}
+	if reason == "" {
+		reason = checkText(text)
+	}
+	return text, reason
+}
+
+// isStructured reports whether the whole event is in the payload. Content types that disagree on it
+// leave open which of two identities is meant.
+func isStructured(headers []Header) (bool, Reason) {
+	var yes, no bool
+	for i := range headers {
+		if headers[i].Key == contentTypeHeader {
+			is := isCloudEventJSON(headers[i].Value)
+			yes, no = yes || is, no || !is
+		}
+	}
+	if yes && no {
+		return false, ReasonAmbiguousID
+	}
+	return yes, ""
+}
+
+// isCloudEventJSON reports whether a content type has this media type, with or without parameters.
+func isCloudEventJSON(contentType []byte) bool {
+	t := trimASCII(contentType)
+	n := len(ceJSONMediaType)
+	if len(t) < n || !equalFoldASCII(t[:n], ceJSONMediaType) {
+		return false
+	}
+	return len(t) == n || t[n] == ';' || isSpace(t[n])
+}

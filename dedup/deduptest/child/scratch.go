@@ -1,0 +1,81 @@
+package child
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+const scratchPrefix = "firstseen-"
+
+// sweepAge keeps sweep from a directory that is made but not locked yet.
+const sweepAge = time.Minute
+
+// Scratch is a directory for one server's files. Its owner holds a lock on it, so that a later
+// [NewScratch] can tell and remove the directories of processes that were killed.
+type Scratch struct {
+	Dir  string
+	held *os.File
+}
+
+// NewScratch makes a directory in the system's temporary one that belongs to the user. The name says
+// what it is for.
+func NewScratch(name string, user *User) (*Scratch, error) {
+	sweep()
+	dir, err := os.MkdirTemp("", scratchPrefix+name+"-")
+	if err != nil {
+		return nil, fmt.Errorf("scratch directory for %s: %w", name, err)
+	}
+	s := &Scratch{Dir: dir}
+	if err := s.claim(user); err != nil {
+		s.Remove()
+		return nil, fmt.Errorf("scratch directory for %s: %w", name, err)
+	}
+	return s, nil
+}
+
+func (s *Scratch) claim(user *User) (err error) {
+	if s.held, err = lock(s.Dir); err != nil {
+		return err
+	}
+	if err := os.Chmod(s.Dir, 0o755); err != nil {
+		return err
+	}
+	if err := user.CanEnter(s.Dir); err != nil {
+		return err
+	}
+	return user.Own(s.Dir)
+}
+
+// Path is the path of a file in the directory.
+func (s *Scratch) Path(name string) string { return filepath.Join(s.Dir, name) }
+
+// Remove removes the directory, with nobody at work in it any more. A nil Scratch has nothing to remove.
+func (s *Scratch) Remove() {
+	if s == nil {
+		return
+	}
+	_ = os.RemoveAll(s.Dir)
+	if s.held != nil {
+		_ = s.held.Close()
+	}
+}
+
+// sweep removes the scratch directories whose owner is gone.
+func sweep() {
+	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), scratchPrefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, dir := range dirs {
+		info, err := os.Lstat(dir)
+		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < sweepAge {
+			continue
+		}
+		if held, err := tryLock(dir); err == nil && held != nil {
+			_ = os.RemoveAll(dir)
+			_ = held.Close()
+		}
+	}
+}

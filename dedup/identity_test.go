@@ -1,0 +1,286 @@
+package dedup
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+var testTopicID = uuid.MustParse("7f3d2c1b-0a99-4e88-b777-665544332211")
+
+func newIdentity(t testing.TB, texts ...string) *Identity {
+	t.Helper()
+	sources := make([]Source, len(texts))
+	for i, text := range texts {
+		require.NoError(t, sources[i].UnmarshalText([]byte(text)))
+	}
+	id, err := NewIdentity(sources...)
+	require.NoError(t, err)
+	return id
+}
+
+// identify runs the sources over a copy of m, which holds junk where the result goes.
+func identify(t testing.TB, m Message, texts ...string) Message {
+	t.Helper()
+	m.ID, m.RawID, m.Reason = uuid.Max, "junk", "junk"
+	newIdentity(t, texts...).Identify(&m, testTopicID)
+	return m
+}
+
+func positionID(t testing.TB, m Message) uuid.UUID {
+	return identify(t, m, "position").ID
+}
+
+func requireReason(t testing.TB, want Reason, m Message, texts ...string) {
+	t.Helper()
+	got := identify(t, m, texts...)
+	require.Equal(t, want, got.Reason)
+	require.Empty(t, got.RawID)
+	require.Equal(t, positionID(t, m), got.ID, "a dead letter has its position's ID")
+}
+
+func withHeaders(keysAndValues ...string) Message {
+	m := Message{Topic: "orders", Partition: 3, Offset: 1200}
+	for i := 0; i < len(keysAndValues); i += 2 {
+		m.Headers = append(m.Headers, Header{Key: keysAndValues[i], Value: []byte(keysAndValues[i+1])})
+	}
+	return m
+}
+
+func withValue(value string) Message {
+	return Message{Topic: "orders", Partition: 3, Offset: 1200, Value: []byte(value)}
+}
+
+func withKey(key string) Message {
+	return Message{Topic: "orders", Partition: 3, Offset: 1200, Key: []byte(key)}
+}
+
+func TestIdentityDefaultIsMessageIDThenID(t *testing.T) {
+	other := strings.Replace(canonicalID, "0190", "0191", 1)
+	assert.Equal(t, canonicalID, identify(t, withHeaders("id", other, "message-id", canonicalID)).ID.String())
+	assert.Equal(t, other, identify(t, withHeaders("id", other, "Message-Id", canonicalID)).ID.String())
+	requireReason(t, ReasonMissingID, withHeaders("trace", "x"))
+	requireReason(t, ReasonMissingID, Message{})
+}
+
+func TestIdentityTakesEverySpellingOfAUUID(t *testing.T) {
+	for _, text := range uuidSpellings(canonicalID) {
+		for _, m := range []Message{
+			identify(t, withHeaders("message-id", " \t"+text+"\r\n")),
+			identify(t, withKey(text+"\n"), "key"),
+			identify(t, withValue(`{"id":" `+text+` "}`), "json:/id"),
+		} {
+			assert.Equal(t, canonicalID, m.ID.String(), text)
+			assert.Empty(t, m.RawID)
+			assert.Empty(t, m.Reason)
+		}
+	}
+}
+
+func TestIdentityHashesOtherTextsAndKeepsThem(t *testing.T) {
+	m := identify(t, withHeaders("message-id", "  order 17/é\n"))
+	assert.Equal(t, "order 17/é", m.RawID)
+	assert.EqualValues(t, 8, m.ID.Version())
+	assert.Equal(t, m.ID, identify(t, withHeaders("message-id", "order 17/é")).ID)
+	assert.Equal(t, m.ID, identify(t, withValue(`{"id":"order 17\/\u00e9"}`), "json:/id").ID, "a text is one ID wherever it is")
+	assert.NotEqual(t, m.ID, identify(t, withHeaders("message-id", "Order 17/é")).ID)
+}
+
+// IDs are in message_dedup for ever: none of these may change.
+func TestIdentityGoldenIDs(t *testing.T) {
+	m := withHeaders("message-id", "m1", "ce_source", "a", "ce_id", "bc")
+	m.Key, m.Value = []byte("k1"), []byte(`{"a":1,"b":"x"}`)
+	for source, want := range map[string]string{
+		"header:message-id": "66676b90-1ff2-856a-9b47-9a47e39c800d",
+		"cloudevents":       "b29ee238-cae7-8a03-b2d6-f395ce5f1d10",
+		"json:/b":           "c57d7ba4-569f-8482-9a67-948506631a5c",
+		"key":               "f7e5a338-2744-8737-8b3b-28e8704c5c90",
+		"position":          "de0d057c-7db1-857a-ac06-6682fd8deacb",
+		"hash":              "d7e77615-bc43-819e-84e7-242ff34526ed",
+		"hash:/a,/b,/c":     "a9f941fc-fae5-8759-99b0-d4178bbd3ffc",
+	} {
+		assert.Equal(t, want, identify(t, m, source).ID.String(), source)
+	}
+	newIdentity(t, "position").Identify(&m, uuid.Nil)
+	assert.Equal(t, "fdc1ed07-bdb2-8b57-be3e-fb1ef07340b0", m.ID.String())
+}
+
+func TestIdentityKeepsTextsThatPostgresCannotStoreAsHex(t *testing.T) {
+	assert.Equal(t, `\x6100ff`, identify(t, withHeaders("message-id", "a\x00\xff")).RawID)
+	assert.Equal(t, `\x6100`, identify(t, withValue(`{"id":"a\u0000"}`), "json:/id").RawID)
+	assert.Equal(t, `\xeda080`, identify(t, withValue(`{"id":"\ud800"}`), "json:/id").RawID)
+	assert.Equal(t, `\x0000000a`, identify(t, withKey("\x00\x00\x00\x0a"), "key").RawID)
+}
+
+func TestIdentityKeepsBinaryValuesApart(t *testing.T) {
+	for _, pair := range [][2]string{
+		{"\x00\x00\x00\x0a", "\x00\x00\x00\x20"}, {"\x01\x20", "\x01"}, {"\xff ", "\xff"}, {"\x7f\n", "\x7f"},
+	} {
+		a, b := withHeaders("message-id", pair[0]), withHeaders("message-id", pair[1])
+		assert.NotEqual(t, identify(t, a).ID, identify(t, b).ID, "%q", pair)
+	}
+	assert.NotEqual(t, identify(t, withKey("AAA\x09"), "key").ID, identify(t, withKey("AAA\x20"), "key").ID,
+		"two int32 keys that happen to look like text")
+}
+
+func TestIdentityEmptyIsMissingAndPassesOn(t *testing.T) {
+	for _, empty := range []string{"", " ", "\r\n\t"} {
+		requireReason(t, ReasonMissingID, withHeaders("message-id", empty))
+		assert.Equal(t, "m2", identify(t, withHeaders("message-id", empty, "id", "m2")).RawID)
+	}
+	m := Message{Headers: []Header{{Key: "message-id"}, {Key: "id", Value: []byte("m2")}}}
+	assert.Equal(t, "m2", identify(t, m).RawID, "null")
+	requireReason(t, ReasonMissingID, Message{}, "key")
+	requireReason(t, ReasonMissingID, withKey(""), "key")
+}
+
+func TestIdentityOfRepeatedHeaderIsAmbiguousUnlessEqual(t *testing.T) {
+	requireReason(t, ReasonAmbiguousID, withHeaders("message-id", "m1", "trace", "a", "message-id", "m2", "id", "m3"))
+	assert.Equal(t, "m1", identify(t, withHeaders("message-id", "m1", "message-id", " m1 ")).RawID)
+	assert.Equal(t, "m1", identify(t, withHeaders("message-id", "", "message-id", "m1", "message-id", " ")).RawID)
+	same := identify(t, withHeaders("message-id", canonicalID, "message-id", strings.ToUpper(canonicalID)))
+	assert.Equal(t, canonicalID, same.ID.String())
+}
+
+func TestIdentityLengthLimitCountsTrimmedBytes(t *testing.T) {
+	long := strings.Repeat("a", MaxIDBytes)
+	for _, m := range []Message{
+		identify(t, withHeaders("message-id", " "+long+" ")),
+		identify(t, withKey(long), "key"),
+		identify(t, withValue(`{"id":"`+strings.Repeat(`\u0061`, MaxIDBytes)+`"}`), "json:/id"),
+	} {
+		assert.Equal(t, long, m.RawID)
+	}
+	requireReason(t, ReasonIDTooLong, withHeaders("message-id", long+"a", "id", "m2"))
+	requireReason(t, ReasonIDTooLong, withKey(long+"\n"), "key", "position")
+	requireReason(t, ReasonIDTooLong, withValue(`{"id":`+strings.Repeat("1", MaxIDBytes+1)+`}`), "json:/id")
+}
+
+func TestIdentityOfLongTextsThatDifferAtTheEndDiffers(t *testing.T) {
+	long := strings.Repeat("a", 299)
+	assert.NotEqual(t, identify(t, withHeaders("id", long+"b")).ID, identify(t, withHeaders("id", long+"c")).ID)
+}
+
+func TestIdentityRefusesNilAndMaxUUID(t *testing.T) {
+	for _, reserved := range []uuid.UUID{uuid.Nil, uuid.Max} {
+		for _, text := range uuidSpellings(reserved.String()) {
+			requireReason(t, ReasonNilID, withHeaders("message-id", text, "id", "m2"))
+			requireReason(t, ReasonNilID, withHeaders("ce_source", "/s", "ce_id", text), "cloudevents", "position")
+		}
+	}
+}
+
+func TestIdentityFallsBackToPositionWhereConfigured(t *testing.T) {
+	m := identify(t, withValue("no json"), "json:/id", "position")
+	assert.Empty(t, m.Reason)
+	assert.Equal(t, positionID(t, m), m.ID)
+}
+
+func TestIdentityPositionsDifferInEveryPart(t *testing.T) {
+	base := Message{Topic: "t", Partition: 1, Offset: 2}
+	ids := map[uuid.UUID]bool{}
+	for _, topicID := range []uuid.UUID{uuid.Nil, testTopicID, uuid.Max} {
+		for _, topic := range []string{"t", "t2"} {
+			for _, partition := range []int32{1, 2} {
+				for _, offset := range []int64{1, 2, 1 << 40} {
+					m := base
+					m.Topic, m.Partition, m.Offset = topic, partition, offset
+					newIdentity(t, "position").Identify(&m, topicID)
+					ids[m.ID] = true
+				}
+			}
+		}
+	}
+	assert.Len(t, ids, 4*2*3, "a topic's ID replaces its name")
+}
+
+func TestIdentityPayloadHashTellsPayloadsApartAndNeedsOne(t *testing.T) {
+	a, b := identify(t, withValue("a"), "hash"), identify(t, withValue("b"), "hash")
+	assert.NotEqual(t, a.ID, b.ID)
+	assert.Equal(t, a.ID, identify(t, withValue("a"), "hash").ID)
+	assert.Empty(t, a.RawID)
+	requireReason(t, ReasonMissingID, withValue(""), "hash")
+	requireReason(t, ReasonMissingID, Message{}, "hash")
+}
+
+func TestIdentityHashesOfDifferentKindsNeverMeet(t *testing.T) {
+	m := withHeaders("h", "x", "ce_source", "x", "ce_id", "x")
+	m.Value = []byte(`"x"`)
+	ids := map[uuid.UUID]bool{
+		identify(t, m, "header:h").ID: true, identify(t, m, "cloudevents").ID: true, identify(t, m, "position").ID: true,
+		identify(t, m, "hash").ID: true, KeyOf("x", "", "", "", 0): true,
+	}
+	assert.Len(t, ids, 5)
+}
+
+func TestIdentityReportsEveryFaultOfItsSources(t *testing.T) {
+	key, position := Source{kind: fromKey}, Source{kind: fromPosition}
+	_, err := NewIdentity(key, Source{}, key, position, Source{kind: fromHash})
+	require.ErrorContains(t, err, "source 2 is empty")
+	require.ErrorContains(t, err, `source 3: "key" is there twice`)
+	require.ErrorContains(t, err, `source 5: "hash" is never asked`)
+}
+
+func TestIdentityIsSafeForConcurrentUse(t *testing.T) {
+	id := newIdentity(t, "header:h", "json:/id", "hash:/a", "key")
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 100 {
+				m := withValue(`{"id":"m1"}`)
+				id.Identify(&m, testTopicID)
+				assert.Equal(t, "m1", m.RawID)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestIdentityOfUUIDHeaderAllocatesNothing(t *testing.T) {
+	id, m := newIdentity(t), withHeaders("trace", "x", "message-id", canonicalID)
+	assert.Zero(t, testing.AllocsPerRun(100, func() { id.Identify(&m, testTopicID) }))
+}
+
+func TestIdentityLeavesTheMessageItselfAlone(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		bytesOrNil := rapid.OneOf(rapid.Just([]byte(nil)), rapid.SliceOf(rapid.Byte()))
+		m := Message{Key: bytesOrNil.Draw(rt, "key"), Value: bytesOrNil.Draw(rt, "value")}
+		m.Headers = []Header{{Key: "id", Value: bytesOrNil.Draw(rt, "header")}}
+		key, value, header := bytes.Clone(m.Key), bytes.Clone(m.Value), bytes.Clone(m.Headers[0].Value)
+		newIdentity(t, "header:id", "json:/id", "hash:/a", "hash", "key").Identify(&m, testTopicID)
+		assert.Equal(rt, []any{key, value, header}, []any{m.Key, m.Value, m.Headers[0].Value})
+	})
+}
+
+func BenchmarkIdentify(b *testing.B) {
+	for name, header := range map[string]string{"uuid": canonicalID, "text": "order-17"} {
+		b.Run(name, func(b *testing.B) {
+			id, m := newIdentity(b), withHeaders("trace", "x", "message-id", header)
+			b.ReportAllocs()
+			for b.Loop() {
+				id.Identify(&m, testTopicID)
+			}
+		})
+	}
+}
+
+func FuzzIdentify(f *testing.F) {
+	sources := []string{"cloudevents", "header:message-id", "json:/a/0/id", "json:/id", "hash:/a,/id", "key"}
+	f.Fuzz(func(t *testing.T, contentType, header, key, value []byte) {
+		m := Message{Topic: "t", Key: key, Value: value}
+		m.Headers = []Header{{Key: "content-type", Value: contentType}, {Key: "message-id", Value: header}}
+		got := identify(t, m, sources...)
+		require.NotEqual(t, uuid.Nil, got.ID)
+		require.NotContains(t, got.RawID, "\x00")
+		require.LessOrEqual(t, len(got.RawID), 2+2*(MaxIDBytes+1))
+		require.Equal(t, strings.ToValidUTF8(got.RawID, "?"), got.RawID)
+		require.Equal(t, got.Reason != "", got.ID == positionID(t, m))
+		require.Equal(t, got, identify(t, m, sources...))
+	})
+}

@@ -1,0 +1,87 @@
+package dedup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Position is a consumer's place in one partition, as held by its present owner: the offset to process next and
+// the epoch that fences every earlier owner. One goroutine owns it.
+type Position struct {
+	Consumer  string
+	Topic     string
+	Partition int32
+	// TopicID is the topic's identity when the position was set; zero where the broker has none.
+	TopicID uuid.UUID
+	// Next is the offset of the next message to process; valid where Known is true.
+	Next  int64
+	Known bool
+	// Epoch rises by one with each owner.
+	Epoch int64
+	// Evicted is how many open transactions of a previous owner Acquire had to end.
+	Evicted int
+
+	id int32
+	// sinceDuplicate counts batches without a duplicate, for the choice of accept's way to insert.
+	sinceDuplicate int
+}
+
+// ErrFenced is returned where another owner has acquired the position: nothing of the batch took effect, and
+// nothing that this owner does will.
+var ErrFenced = errors.New("another owner has acquired the position")
+
+// MovedError says that the position is not where its owner thinks: a commit whose answer was lost did take
+// effect (Next is higher), or the database was set back (Next is lower).
+type MovedError struct {
+	Next int64
+}
+
+func (e *MovedError) Error() string { return fmt.Sprintf("the position stands at offset %d", e.Next) }
+
+// Acquire makes the caller the owner of a position and fences all earlier owners. An earlier owner's open
+// transaction is waited for, and after Config.EvictAfter ended: it can only belong to a process that is
+// stopped, hung or cut off. owner is for people: it is shown beside the position.
+func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition int32, owner string) (*Position, error) {
+	p := &Position{Consumer: consumer, Topic: topic, Partition: partition}
+	var next *int64
+	var topicID *uuid.UUID
+	grace := fmt.Sprintf("%d ms", s.cfg.EvictAfter/time.Millisecond)
+	err := s.pool.QueryRow(ctx, s.sql.acquire, consumer, topic, partition, owner, grace).
+		Scan(&p.id, &p.Epoch, &next, &topicID, &p.Evicted)
+	if err != nil {
+		return nil, fmt.Errorf("acquire position %s/%d of %s: %w", topic, partition, consumer, err)
+	}
+	if next != nil {
+		p.Next, p.Known = *next, true
+	}
+	if topicID != nil {
+		p.TopicID = *topicID
+	}
+	return p, nil
+}
+
+// Reposition sets where the owner starts, forward or back, and under which topic identity (zero: none).
+func (s *Store) Reposition(ctx context.Context, p *Position, next int64, topicID uuid.UUID) error {
+	var id *uuid.UUID
+	if topicID != uuid.Nil {
+		id = &topicID
+	}
+	if _, err := s.pool.Exec(ctx, s.sql.reposition, p.id, p.Epoch, next, id); err != nil {
+		return fmt.Errorf("set position %s/%d of %s to %d: %w", p.Topic, p.Partition, p.Consumer, next, positionError(err))
+	}
+	p.Next, p.Known, p.TopicID = next, true, topicID
+	return nil
+}
+
+// KnowsTopic says whether the consumer has a position in any partition of the topic.
+func (s *Store) KnowsTopic(ctx context.Context, consumer, topic string) (bool, error) {
+	var known bool
+	if err := s.pool.QueryRow(ctx, s.sql.known, consumer, topic).Scan(&known); err != nil {
+		return false, fmt.Errorf("look for positions of %s in topic %s: %w", consumer, topic, err)
+	}
+	return known, nil
+}

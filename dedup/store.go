@@ -1,0 +1,144 @@
+// Package dedup is Postgres' side of firstseen: it decides what is new. A message gets its identity here
+// ([Identity], [KeyOf]); a batch of messages enters [Store.Accept], which opens one transaction, moves the
+// consumer's position, inserts the message IDs and says which of them were never seen; that transaction, with
+// whatever handlers added to it, leaves through [Tx.Commit]. The package knows nothing of brokers.
+package dedup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/firstseen/firstseen/migrations"
+)
+
+// Config says where a Store keeps its memory.
+type Config struct {
+	// Inbox names the memory of message IDs: two consumers that share an inbox share what they have seen.
+	// Required. Renaming it forgets everything.
+	Inbox string
+	// Schema is the Postgres schema that the migrations made. Default "firstseen".
+	Schema string
+	// EvictAfter is how long Acquire waits for a previous owner's open transaction before it ends that
+	// transaction. Default 2 seconds.
+	EvictAfter time.Duration
+	// PartitionDays is how many days ahead the inbox's partitions are made. Default 7.
+	PartitionDays int
+}
+
+func (c *Config) setDefaults() error {
+	if c.Schema == "" {
+		c.Schema = migrations.DefaultSchema
+	}
+	if c.EvictAfter <= 0 {
+		c.EvictAfter = 2 * time.Second
+	}
+	if c.PartitionDays <= 0 {
+		c.PartitionDays = 7
+	}
+	if strings.TrimSpace(c.Inbox) == "" {
+		return errors.New("inbox: a name is required: it is what remembers the message IDs")
+	}
+	return nil
+}
+
+// Store is an inbox in a Postgres database. It is safe for concurrent use.
+type Store struct {
+	pool   *pgxpool.Pool
+	cfg    Config
+	sql    statements
+	scopes scopeCache
+}
+
+// statements are the store's queries, spelled for its schema.
+type statements struct {
+	accept, inbox, commit, acquire, reposition, known, scopes, partitions, version string
+}
+
+func statementsFor(schema string) statements {
+	s := pgx.Identifier{schema}.Sanitize()
+	return statements{
+		accept: `select ` + s + `.accept($1, $2, $3, $4, $5, $6, $7, $8)`,
+		inbox: `copy ` + s + `.inbox (scope_id, message_id, raw_id, topic, "partition", "offset", produced_at,
+			key, headers, payload, reason, status) from stdin binary; `,
+		commit: `select ` + s + `.seal(); commit`,
+		acquire: `select position_id, epoch, next_offset, topic_id, evicted
+			from ` + s + `.acquire($1, $2, $3, $4, $5)`,
+		reposition: `select ` + s + `.reposition($1, $2, $3, $4)`,
+		known:      `select exists (select from ` + s + `.positions where consumer = $1 and topic = $2 and next_offset is not null)`,
+		scopes:     `select handler, tenant, scope_id from ` + s + `.resolve_scopes($1, $2, $3)`,
+		partitions: `select ` + s + `.make_partitions($1)`,
+		version: `select coalesce(max(version_id) filter (where is_applied), 0)
+			from ` + s + `.` + migrations.VersionTable,
+	}
+}
+
+// Open checks that the schema is there at the version this build needs, and makes the inbox's partitions for
+// the days ahead. The pool stays the caller's, who closes it after the last use of the store.
+func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, fmt.Errorf("open inbox: %w", err)
+	}
+	s := &Store{pool: pool, cfg: cfg, sql: statementsFor(cfg.Schema)}
+	if err := s.checkVersion(ctx); err != nil {
+		return nil, fmt.Errorf("open inbox %s: %w", cfg.Inbox, err)
+	}
+	if _, err := s.MakePartitions(ctx); err != nil {
+		return nil, fmt.Errorf("open inbox %s: %w", cfg.Inbox, err)
+	}
+	return s, nil
+}
+
+// Inbox is the name that the store was opened with.
+func (s *Store) Inbox() string { return s.cfg.Inbox }
+
+// SchemaError says that the database's schema is not the one this build needs.
+type SchemaError struct {
+	Schema      string
+	Found, Need int64 // Found is 0 where there is no schema at all
+}
+
+func (e *SchemaError) Error() string {
+	switch {
+	case e.Found == 0:
+		return fmt.Sprintf("schema %s is not there: run `firstseen migrate up`", e.Schema)
+	case e.Found < e.Need:
+		return fmt.Sprintf("schema %s is at version %d and this build needs %d: run `firstseen migrate up`",
+			e.Schema, e.Found, e.Need)
+	}
+	return fmt.Sprintf("schema %s is at version %d, newer than the %d that this build knows: "+
+		"run a newer build, or `firstseen migrate down`", e.Schema, e.Found, e.Need)
+}
+
+func (s *Store) checkVersion(ctx context.Context) error {
+	var found int64
+	err := s.pool.QueryRow(ctx, s.sql.version).Scan(&found)
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000") { // undefined_table, invalid_schema_name
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("read version of schema %s: %w", s.cfg.Schema, err)
+	}
+	if found != migrations.Latest() {
+		return &SchemaError{Schema: s.cfg.Schema, Found: found, Need: migrations.Latest()}
+	}
+	return nil
+}
+
+// MakePartitions makes the inbox's partitions for today and the configured number of days ahead, and returns
+// how many were missing. Call it at least once a day; a missing partition is no failure, its rows go to the
+// default partition until the next call.
+func (s *Store) MakePartitions(ctx context.Context) (int, error) {
+	var made int
+	if err := s.pool.QueryRow(ctx, s.sql.partitions, s.cfg.PartitionDays).Scan(&made); err != nil {
+		return 0, fmt.Errorf("make inbox partitions: %w", err)
+	}
+	return made, nil
+}

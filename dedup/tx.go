@@ -1,0 +1,151 @@
+package dedup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// ErrEnded is returned where a handler ended, or tried to end, the transaction that it was given.
+var ErrEnded = errors.New("the handler ended the transaction that it was given")
+
+// ErrAborted is returned where a handler reported success though a statement of its transaction had failed:
+// Postgres would answer its COMMIT with ROLLBACK.
+var ErrAborted = errors.New("a statement failed in the transaction and its error was dropped")
+
+// Tx is the open transaction of an accepted batch. It is not safe for concurrent use.
+type Tx struct {
+	store   *Store
+	conn    *pgxpool.Conn
+	batch   *Batch
+	cols    *columns
+	handler handlerTx
+}
+
+// Handler is the transaction as handlers get it: they can do anything in it but end it.
+func (t *Tx) Handler() pgx.Tx { return &t.handler }
+
+// Check says whether the transaction can still be committed: ErrAborted or ErrEnded where a handler broke it.
+// It asks the connection's state, not the server.
+func (t *Tx) Check() error {
+	switch t.conn.Conn().PgConn().TxStatus() {
+	case 'T':
+		return nil
+	case 'E':
+		return ErrAborted
+	}
+	return ErrEnded
+}
+
+// Commit writes the inbox rows of the batch's new messages and commits, in one round trip. After an error
+// whose cause is the connection it is not known whether the transaction took effect: the next Accept from the
+// same position tells, by a *MovedError.
+func (t *Tx) Commit(ctx context.Context) error {
+	defer t.release()
+	sql := t.store.sql.commit
+	rows := t.inboxRows()
+	if rows.n > 0 {
+		sql = t.store.sql.inbox + sql
+	}
+	tag, err := t.finish(ctx, sql, rows)
+	if err == nil && tag != "COMMIT" {
+		err = ErrAborted
+	}
+	if err != nil {
+		t.rollback(ctx)
+		return fmt.Errorf("commit %s: %w", t.batch, positionError(err))
+	}
+	if p := t.batch.Position; p != nil {
+		p.Next = t.batch.Next
+	}
+	return nil
+}
+
+// finish sends the last statements as one simple query: COPY, seal and commit are one round trip, and Postgres
+// stops at the first that fails. It returns the last one's tag.
+func (t *Tx) finish(ctx context.Context, sql string, rows *copyRows) (string, error) {
+	conn := t.conn.Conn().PgConn()
+	if rows.n > 0 {
+		tag, err := conn.CopyFrom(ctx, rows.reader(), sql)
+		return tag.String(), err
+	}
+	results, err := conn.Exec(ctx, sql).ReadAll()
+	if err != nil {
+		return "", err
+	}
+	return results[len(results)-1].CommandTag.String(), nil
+}
+
+// Rollback undoes everything, and needs no error: where the server can't be told, the connection is thrown
+// away, which has the same effect. After Commit it does nothing.
+func (t *Tx) Rollback(ctx context.Context) {
+	if t.conn == nil {
+		return
+	}
+	defer t.release()
+	t.rollback(ctx)
+}
+
+// rollbackTimeout bounds the wait for the server's answer to a rollback.
+const rollbackTimeout = 2 * time.Second
+
+func (t *Tx) rollback(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	if t.conn.Conn().IsClosed() {
+		return
+	}
+	if t.conn.Conn().PgConn().TxStatus() != 'I' {
+		if _, err := t.conn.Exec(ctx, `rollback`, pgx.QueryExecModeSimpleProtocol); err != nil {
+			_ = t.conn.Conn().Close(ctx)
+		}
+	}
+}
+
+// Abandon cuts the transaction's connection while a handler is still using it. The server rolls back; the
+// handler's next statement fails. The connection goes back to the pool, to be thrown away, only when
+// handlerDone is closed. It is the one way to get rid of a handler that ignores its context.
+func (t *Tx) Abandon(handlerDone <-chan struct{}) {
+	_ = t.conn.Conn().PgConn().Conn().Close()
+	conn, cols := t.conn, t.cols
+	t.conn, t.cols = nil, nil
+	go func() {
+		<-handlerDone
+		ctx, cancel := context.WithTimeout(context.Background(), rollbackTimeout)
+		defer cancel()
+		_ = conn.Conn().Close(ctx)
+		conn.Release()
+		if cols != nil {
+			cols.release()
+		}
+	}()
+}
+
+func (t *Tx) release() {
+	if t.conn == nil {
+		return
+	}
+	t.handler.over.Store(true)
+	t.conn.Release()
+	t.conn = nil
+	if t.cols != nil {
+		t.cols.release()
+		t.cols = nil
+	}
+}
+
+// inboxRows encodes the batch's new messages as inbox rows, in the order that they came in.
+func (t *Tx) inboxRows() *copyRows {
+	rows := &t.cols.inbox
+	rows.reset()
+	for i := range t.batch.Entries {
+		if e := &t.batch.Entries[i]; e.Outcome == New {
+			rows.add(e)
+		}
+	}
+	return rows
+}

@@ -1,0 +1,99 @@
+package dedup
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+
+	"github.com/google/uuid"
+)
+
+// The domains of derived IDs. A domain is the first thing that is hashed, so IDs of two domains never
+// meet. IDs live for ever in message_dedup: a domain's input format never changes, a new one gets
+// a new name.
+const (
+	domainText       = "firstseen/text/1"
+	domainCloudEvent = "firstseen/cloudevent/1"
+	domainPosition   = "firstseen/position/1"
+	domainPayload    = "firstseen/payload/1"
+	domainFields     = "firstseen/fields/1"
+	domainKey        = "firstseen/key/1"
+)
+
+// derive is the version-8 UUID (RFC 9562, section 5.8) of a domain and its parts: the first 16 bytes
+// of SHA-256 over the domain and each part, all preceded by their length as 8 big-endian bytes, with
+// the version and variant bits set. The lengths make the hashed text unique to the list of parts.
+func derive(domain string, parts ...[]byte) uuid.UUID {
+	buf := make([]byte, 0, 256)
+	buf = appendSized(buf, domain)
+	for _, p := range parts {
+		buf = appendSized(buf, p)
+	}
+	sum := sha256.Sum256(buf)
+	id := uuid.UUID(sum[:16])
+	id[6] = id[6]&0x0f | 0x80
+	id[8] = id[8]&0x3f | 0x80
+	return id
+}
+
+func appendSized[T string | []byte](dst []byte, part T) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, uint64(len(part)))
+	return append(dst, part...)
+}
+
+const urnPrefix = "urn:uuid:"
+
+// parseUUID reads a UUID in one of its spellings: 8-4-4-4-12 hex digits in either case, alone, in
+// braces or after urn:uuid:, or 32 hex digits. It is stricter than uuid.Parse, which takes any
+// character for a brace, because every text that is let in here stands for the same message.
+func parseUUID(text []byte) (id uuid.UUID, ok bool) {
+	switch len(text) {
+	case 32:
+		_, err := hex.Decode(id[:], text)
+		return id, err == nil
+	case 36:
+		return parseDashed(text)
+	case 38:
+		if text[0] != '{' || text[37] != '}' {
+			return id, false
+		}
+		return parseDashed(text[1:37])
+	case len(urnPrefix) + 36:
+		if !equalFoldASCII(text[:len(urnPrefix)], urnPrefix) {
+			return id, false
+		}
+		return parseDashed(text[len(urnPrefix):])
+	}
+	return id, false
+}
+
+func parseDashed(text []byte) (id uuid.UUID, ok bool) {
+	if text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
+		return id, false
+	}
+	var digits [32]byte
+	n := copy(digits[:], text[:8])
+	n += copy(digits[n:], text[9:13])
+	n += copy(digits[n:], text[14:18])
+	n += copy(digits[n:], text[19:23])
+	copy(digits[n:], text[24:])
+	_, err := hex.Decode(id[:], digits[:])
+	return id, err == nil
+}
+
+// equalFoldASCII reports whether text is want in any case; want is lower case. It does not fold
+// beyond ASCII, where the Kelvin sign would be a k.
+func equalFoldASCII(text []byte, want string) bool {
+	if len(text) != len(want) {
+		return false
+	}
+	for i, c := range text {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c != want[i] {
+			return false
+		}
+	}
+	return true
+}

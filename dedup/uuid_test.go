@@ -1,0 +1,70 @@
+package dedup
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+const canonicalID = "0190b5e2-7c1a-7def-8123-456789abcdef"
+
+func TestUUIDSpellingsAreOneUUID(t *testing.T) {
+	for _, text := range uuidSpellings(canonicalID) {
+		id, ok := parseUUID([]byte(text))
+		require.True(t, ok, text)
+		assert.Equal(t, canonicalID, id.String())
+	}
+}
+
+func uuidSpellings(canonical string) []string {
+	upper := strings.ToUpper(canonical)
+	plain := strings.ReplaceAll(canonical, "-", "")
+	return []string{
+		canonical, upper, plain, strings.ToUpper(plain), "{" + canonical + "}", "{" + upper + "}",
+		"urn:uuid:" + canonical, "URN:UUID:" + upper, "Urn:Uuid:" + canonical,
+	}
+}
+
+func TestUUIDLookalikesAreNoUUIDs(t *testing.T) {
+	plain := strings.ReplaceAll(canonicalID, "-", "")
+	for _, text := range []string{
+		"", "x" + canonicalID + "x", "(" + canonicalID + ")", "}" + canonicalID + "{", "{" + canonicalID, "{" + canonicalID + " ",
+		"{" + plain + "}", "urn:uuid:" + plain, "uuid:" + canonicalID, "urn:uuid-" + canonicalID, canonicalID + "\n",
+		"0190b5e27-c1a-7def-8123-456789abcdef", "0190b5e2-7c1a-7def-8123-456789abcdeg", strings.ReplaceAll(canonicalID, "-", "_"),
+		"0190b5e2-7c1a-7def-8123-456789abcde", "0190b5e2--c1a-7def-8123-456789abcdef", plain[:31] + "-", "urn:uuıd:" + canonicalID[:35],
+	} {
+		_, ok := parseUUID([]byte(text))
+		assert.False(t, ok, text)
+	}
+}
+
+func TestDerivedIDIsVersion8(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		id := derive(rapid.String().Draw(t, "domain"), []byte(rapid.String().Draw(t, "part")))
+		assert.EqualValues(t, 8, id.Version())
+		assert.Equal(t, uuid.RFC4122, id.Variant())
+	})
+}
+
+func TestDerivedIDDependsOnWhereThePartsEnd(t *testing.T) {
+	assert.NotEqual(t, derive("d", []byte("a"), []byte("bc")), derive("d", []byte("ab"), []byte("c")))
+	assert.NotEqual(t, derive("d", []byte("a")), derive("d", []byte("a"), nil))
+	assert.NotEqual(t, derive("d", []byte("a")), derive("da"))
+}
+
+func FuzzParseUUID(f *testing.F) {
+	f.Fuzz(func(t *testing.T, text string) {
+		id, ok := parseUUID([]byte(text))
+		if !ok {
+			return
+		}
+		want, err := uuid.Parse(text)
+		require.NoError(t, err)
+		require.Equal(t, want, id)
+		require.Contains(t, uuidSpellings(id.String()), strings.ToLower(text))
+	})
+}

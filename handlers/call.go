@@ -1,0 +1,99 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// HandlerError says which handler failed.
+type HandlerError struct {
+	Handler string
+	Err     error
+}
+
+func (e *HandlerError) Error() string { return fmt.Sprintf("handler %s: %v", e.Handler, e.Err) }
+
+func (e *HandlerError) Unwrap() error { return e.Err }
+
+// PanicError is a handler's panic.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+var (
+	// ErrGoexit is the error of a handler that ended its goroutine by runtime.Goexit, as testing's FailNow does.
+	ErrGoexit = errors.New("the handler called runtime.Goexit")
+	// ErrAbandoned is the error of a handler that went on after its context had ended, and was cut off.
+	ErrAbandoned = errors.New("the handler ignored the end of its context and was cut off")
+	// ErrHandlerTimeout is the cause of a handler's context ending after Config.HandlerTimeout.
+	ErrHandlerTimeout = errors.New("the handler took longer than its time limit")
+)
+
+// call runs one handler over its messages of a batch, in a goroutine of its own: only so can it be survived
+// whatever the handler does, and left behind if it never returns.
+func (p *Processor) call(ctx context.Context, tx *dedup.Tx, target registered, ms []dedup.Message) error {
+	if len(ms) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.HandlerTimeout, ErrHandlerTimeout)
+	defer cancel()
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		protect(&err, func() error { return target.handler.HandleBatch(ctx, tx.Handler(), ms) })
+	}()
+	if !p.await(ctx, done) {
+		tx.Abandon(done)
+		return &HandlerError{target.name, fmt.Errorf("%w: %w", ErrAbandoned, context.Cause(ctx))}
+	}
+	if err == nil {
+		err = tx.Check()
+	}
+	if err != nil {
+		return &HandlerError{target.name, err}
+	}
+	return nil
+}
+
+// await waits for a handler's end, and after its context's end only a little longer.
+func (p *Processor) await(ctx context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(p.cfg.AbandonAfter)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// protect puts f's error in out, and a panic or a Goexit as an error too. A Goexit can't be stopped, only seen:
+// the goroutine ends when protect's deferred call has run.
+func protect(out *error, f func() error) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		*out = ErrGoexit
+		if v := recover(); v != nil {
+			*out = &PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	*out = f()
+	returned = true
+}

@@ -1,0 +1,129 @@
+// Package handlers runs what a message is for. A batch of decoded messages enters [Processor.Process] and leaves
+// as one committed transaction: the message IDs, the inbox rows, the consumer's position and everything that
+// the handlers did through the transaction they were given, or none of it.
+//
+// Three kinds of handlers are registered per topic: a [Handler] takes one message at a time, a [BatchHandler] all
+// new messages of a batch at once, and a [Queued] one only queues its SQL, so that a whole batch costs one
+// round trip. [SQL] names a Postgres function and needs no Go.
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// Handler handles one message. What it does through tx takes effect exactly once for a message ID; what it does
+// elsewhere may happen more than once. It returns nil when the message is done. It can't commit or roll back
+// tx: Begin gives it a savepoint where it needs one. It may be called for many partitions at the same time,
+// and for one key only in the order of its offsets.
+type Handler interface {
+	Handle(ctx context.Context, tx pgx.Tx, m dedup.Message) error
+}
+
+// HandlerFunc is a function as a Handler.
+type HandlerFunc func(ctx context.Context, tx pgx.Tx, m dedup.Message) error
+
+// Handle calls f.
+func (f HandlerFunc) Handle(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+	return f(ctx, tx, m)
+}
+
+// BatchHandler handles the new messages of a batch, at least one, in the order of their offsets: all of them or,
+// by returning an error, none. It keeps neither the slice nor the messages beyond the call.
+type BatchHandler interface {
+	HandleBatch(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error
+}
+
+// BatchHandlerFunc is a function as a BatchHandler.
+type BatchHandlerFunc func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error
+
+// HandleBatch calls f.
+func (f BatchHandlerFunc) HandleBatch(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
+	return f(ctx, tx, ms)
+}
+
+// Queued handles a message by queueing statements on b; they run in the order they were queued in. It is the
+// cheapest kind of per-message handler, for effects that need no answer from the database.
+type Queued interface {
+	Queue(b *pgx.Batch, m dedup.Message) error
+}
+
+// QueuedFunc is a function as a Queued handler.
+type QueuedFunc func(b *pgx.Batch, m dedup.Message) error
+
+// Queue calls f.
+func (f QueuedFunc) Queue(b *pgx.Batch, m dedup.Message) error { return f(b, m) }
+
+// MessageError says which message of a batch a handler could not handle.
+type MessageError struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	Err       error
+}
+
+func (e *MessageError) Error() string {
+	return fmt.Sprintf("message %s/%d@%d: %v", e.Topic, e.Partition, e.Offset, e.Err)
+}
+
+func (e *MessageError) Unwrap() error { return e.Err }
+
+func messageError(m *dedup.Message, err error) error {
+	return &MessageError{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Err: err}
+}
+
+// Each turns a Handler into a BatchHandler that calls it for one message after the other.
+func Each(h Handler) BatchHandler { return each{h} }
+
+type each struct{ handler Handler }
+
+func (e each) HandleBatch(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
+	for i := range ms {
+		if err := ctx.Err(); err != nil {
+			return messageError(&ms[i], context.Cause(ctx))
+		}
+		if err := e.handler.Handle(ctx, tx, ms[i]); err != nil {
+			return messageError(&ms[i], err)
+		}
+	}
+	return nil
+}
+
+// Queue turns a Queued handler into a BatchHandler that sends all that was queued in one round trip.
+func Queue(h Queued) BatchHandler { return queue{h} }
+
+type queue struct{ handler Queued }
+
+func (q queue) HandleBatch(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
+	b := &pgx.Batch{}
+	ends := make([]int, len(ms)) // statements queued up to and with each message
+	for i := range ms {
+		if err := q.handler.Queue(b, ms[i]); err != nil {
+			return messageError(&ms[i], err)
+		}
+		ends[i] = b.Len()
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	results := tx.SendBatch(ctx, b)
+	err := execAll(results, ms, ends)
+	return errors.Join(err, results.Close())
+}
+
+func execAll(results pgx.BatchResults, ms []dedup.Message, ends []int) error {
+	statement := 0
+	for i := range ms {
+		for ; statement < ends[i]; statement++ {
+			if _, err := results.Exec(); err != nil {
+				return messageError(&ms[i], err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,297 @@
+-- +goose Up
+
+-- resolve_scopes gives the scope of each (handler, tenant) pair of an inbox, making those that are new.
+-- +goose StatementBegin
+create or replace function firstseen.resolve_scopes(p_inbox text, p_handlers text[], p_tenants text[])
+returns table (handler text, tenant text, scope_id int)
+language sql
+set search_path = firstseen, pg_temp
+as $$
+    insert into scopes (inbox, handler, tenant)
+    select p_inbox, w.handler, w.tenant
+    from unnest(p_handlers, p_tenants) w (handler, tenant)
+    where not exists (
+        select from scopes s
+        where s.inbox = p_inbox and s.handler = w.handler and s.tenant = w.tenant)
+    order by w.handler, w.tenant
+    on conflict do nothing;
+
+    select s.handler, s.tenant, s.scope_id
+    from unnest(p_handlers, p_tenants) w (handler, tenant)
+    join scopes s on s.inbox = p_inbox and s.handler = w.handler and s.tenant = w.tenant;
+$$;
+-- +goose StatementEnd
+
+-- acquire takes a position for a new owner: it raises the epoch, which fences every transaction that an
+-- older owner begins later. An older owner's transaction that is still open after p_grace is ended: the
+-- broker has given the partition away, so it can only be a stopped, hung or cut-off process.
+-- +goose StatementBegin
+create or replace function firstseen.acquire(
+    p_consumer text, p_topic text, p_partition int, p_owner text, p_grace interval,
+    out position_id int, out epoch bigint, out next_offset bigint, out topic_id uuid, out evicted int)
+language plpgsql
+set search_path = firstseen, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    v_position int;
+begin
+    evicted := 0;
+    insert into positions (consumer, topic, "partition") values (p_consumer, p_topic, p_partition)
+    on conflict do nothing;
+    select p.position_id into v_position from positions p
+    where p.consumer = p_consumer and p.topic = p_topic and p."partition" = p_partition;
+
+    perform set_config('lock_timeout', (extract(epoch from p_grace) * 1000)::int::text, true);
+    begin
+        perform from positions p where p.position_id = v_position for update;
+    exception when lock_not_available then
+        select count(pg_terminate_backend(l.pid)) into evicted
+        from pg_locks l
+        join pg_database d on d.oid = l.database and d.datname = current_database()
+        where l.locktype = 'advisory' and l.granted and l.objsubid = 2 and l.pid <> pg_backend_pid()
+          and l.classid = 'positions'::regclass::oid and l.objid = v_position::oid;
+        perform set_config('lock_timeout', '10s', true);
+        perform from positions p where p.position_id = v_position for update;
+    end;
+
+    update positions p
+    set epoch = p.epoch + 1, owner = p_owner, acquired_at = clock_timestamp()
+    where p.position_id = v_position
+    returning p.position_id, p.epoch, p.next_offset, p.topic_id
+    into position_id, epoch, next_offset, topic_id;
+end
+$$;
+-- +goose StatementEnd
+
+-- reposition sets where the owner of a position starts. It is the only way a position moves back.
+-- +goose StatementBegin
+create or replace function firstseen.reposition(p_position int, p_epoch bigint, p_next bigint, p_topic_id uuid)
+returns void
+language plpgsql
+set search_path = firstseen, pg_temp
+as $$
+begin
+    perform set_config('firstseen_tx.sealed', pg_current_xact_id()::text, true);
+    update positions
+    set next_offset = p_next, topic_id = p_topic_id, updated_at = now()
+    where position_id = p_position and epoch = p_epoch;
+    if not found then
+        raise exception 'position % is fenced: epoch % is not the current one', p_position, p_epoch
+            using errcode = 'FS001';
+    end if;
+end
+$$;
+-- +goose StatementEnd
+
+-- accept is the first statement of a batch's transaction. It moves the position from p_from to p_next
+-- under the owner's epoch (a null p_position: no position) and inserts the IDs, which come sorted by
+-- (scope, id) and without twins, so that two batches never wait for each other in a circle.
+-- It returns null when every ID is new, else the ordinals (from 1) of the new ones.
+-- p_optimistic tries a plain insert first: cheaper while IDs are new, wasted work when one is not.
+-- +goose StatementBegin
+create or replace function firstseen.accept(
+    p_position int, p_epoch bigint, p_from bigint, p_next bigint, p_optimistic boolean,
+    p_scopes int[], p_ids uuid[], p_fingerprints bytea[])
+returns int[]
+language plpgsql
+set search_path = firstseen, pg_temp
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+    v_stored     positions%rowtype;
+    v_constraint text;
+    v_scopes     int[];
+    v_ids        uuid[];
+begin
+    perform set_config('firstseen_tx.batch', pg_current_xact_id()::text, true);
+    if p_position is not null then
+        perform pg_advisory_xact_lock('positions'::regclass::oid::int, p_position);
+        update positions
+        set next_offset = p_next, updated_at = now()
+        where position_id = p_position and epoch = p_epoch and next_offset = p_from;
+        if not found then
+            select * into v_stored from positions where position_id = p_position;
+            if v_stored.epoch = p_epoch and v_stored.next_offset is not null then
+                raise exception 'position %/% of % is at % and not at %',
+                    v_stored.topic, v_stored.partition, v_stored.consumer, v_stored.next_offset, p_from
+                    using errcode = 'FS002', detail = v_stored.next_offset::text;
+            end if;
+            raise exception 'position % is fenced: epoch % is not the current one', p_position, p_epoch
+                using errcode = 'FS001';
+        end if;
+    end if;
+
+    if cardinality(p_ids) = 0 then
+        return null;
+    end if;
+    if p_optimistic then
+        begin
+            insert into message_dedup (scope_id, message_id, fingerprint)
+            select * from unnest(p_scopes, p_ids, p_fingerprints);
+            return null;
+        exception when unique_violation then
+            get stacked diagnostics v_constraint = constraint_name;
+            if v_constraint <> 'message_dedup_pkey' then
+                raise;
+            end if;
+        end;
+    end if;
+
+    with fresh as (
+        insert into message_dedup (scope_id, message_id, fingerprint)
+        select * from unnest(p_scopes, p_ids, p_fingerprints)
+        on conflict do nothing
+        returning scope_id, message_id)
+    select array_agg(scope_id), array_agg(message_id) into v_scopes, v_ids from fresh;
+
+    if cardinality(v_ids) = cardinality(p_ids) then
+        return null;
+    end if;
+    return coalesce(array(
+        select m.ordinal::int
+        from unnest(p_scopes, p_ids) with ordinality m (scope_id, message_id, ordinal)
+        join unnest(v_scopes, v_ids) f (scope_id, message_id) using (scope_id, message_id)
+        order by 1), '{}');
+end
+$$;
+-- +goose StatementEnd
+
+-- seal is the last statement before the commit of a batch's transaction. It fails where the transaction
+-- is no longer the one that accept began.
+-- +goose StatementBegin
+create or replace function firstseen.seal()
+returns void
+language plpgsql
+set search_path = firstseen, pg_temp
+as $$
+begin
+    if current_setting('firstseen_tx.batch', true) is distinct from pg_current_xact_id_if_assigned()::text then
+        raise exception 'a handler ended the transaction it was given'
+            using errcode = 'FS003', hint = 'Handlers leave begin, commit and rollback to their caller.';
+    end if;
+    perform set_config('firstseen_tx.sealed', pg_current_xact_id()::text, true);
+end
+$$;
+-- +goose StatementEnd
+
+-- No transaction that moved a position commits unless it was sealed: a handler's own COMMIT fails here.
+-- +goose StatementBegin
+create or replace function firstseen.require_seal()
+returns trigger
+language plpgsql
+set search_path = firstseen, pg_temp
+as $$
+begin
+    if current_setting('firstseen_tx.sealed', true) is distinct from pg_current_xact_id()::text then
+        raise exception 'a handler tried to commit the transaction it was given'
+            using errcode = 'FS003', hint = 'Handlers leave begin, commit and rollback to their caller.';
+    end if;
+    return null;
+end
+$$;
+-- +goose StatementEnd
+
+create constraint trigger positions_sealed
+    after update of next_offset on firstseen.positions
+    deferrable initially deferred
+    for each row execute function firstseen.require_seal();
+
+-- make_partitions makes the inbox's partitions from today up to p_days ahead, by UTC days, and returns how
+-- many it made. It runs as the schema's owner, so that a consumer needs no right to create tables.
+-- +goose StatementBegin
+create or replace function firstseen.make_partitions(p_days int)
+returns int
+language plpgsql
+security definer
+set search_path = firstseen, pg_temp
+set timezone = 'UTC'
+as $$
+declare
+    v_made int := 0;
+    v_day  date;
+    v_name text;
+begin
+    if p_days not between 0 and 400 then
+        raise exception 'make_partitions: % days ahead is not between 0 and 400', p_days;
+    end if;
+    perform pg_advisory_xact_lock('inbox'::regclass::oid::int, 0);
+    for v_day in select (now()::date + n) from generate_series(0, p_days) n loop
+        v_name := 'inbox_' || to_char(v_day, 'YYYYMMDD');
+        continue when to_regclass(v_name) is not null;
+        execute format('create table %I (like inbox including defaults including constraints)', v_name);
+        execute format(
+            'with moved as (delete from inbox_default where received_at >= %L and received_at < %L returning *)
+             insert into %I select * from moved', v_day::timestamptz, (v_day + 1)::timestamptz, v_name);
+        execute format('alter table inbox attach partition %I for values from (%L) to (%L)',
+            v_name, v_day::timestamptz, (v_day + 1)::timestamptz);
+        v_made := v_made + 1;
+    end loop;
+    return v_made;
+end
+$$;
+-- +goose StatementEnd
+select firstseen.make_partitions(7);
+
+-- decode_headers gives a message's headers in their order; a null value stays null.
+-- +goose StatementBegin
+create or replace function firstseen.decode_headers(p_headers bytea)
+returns table (ordinal int, key bytea, value bytea)
+language plpgsql immutable
+set search_path = firstseen, pg_temp
+as $$
+declare
+    v_at  int := 1;
+    v_len bigint;
+begin
+    ordinal := 0;
+    while v_at <= coalesce(length(p_headers), 0) loop
+        ordinal := ordinal + 1;
+        v_len := ('x' || encode(substring(p_headers from v_at for 4), 'hex'))::bit(32)::bigint;
+        key := substring(p_headers from v_at + 4 for v_len::int);
+        v_at := v_at + 4 + v_len::int;
+        v_len := ('x' || encode(substring(p_headers from v_at for 4), 'hex'))::bit(32)::bigint;
+        v_at := v_at + 4;
+        if v_len = 4294967295 then
+            value := null;
+        else
+            value := substring(p_headers from v_at for v_len::int);
+            v_at := v_at + v_len::int;
+        end if;
+        return next;
+    end loop;
+end
+$$;
+-- +goose StatementEnd
+
+-- header gives the text of a message's first header of that name, or null.
+-- +goose StatementBegin
+create or replace function firstseen.header(m firstseen.message, p_name text)
+returns text
+language sql immutable
+set search_path = firstseen, pg_temp
+as $$
+    select convert_from(h.value, 'UTF8')
+    from decode_headers(m.headers) h
+    where h.key = convert_to(p_name, 'UTF8')
+    order by h.ordinal
+    limit 1
+$$;
+-- +goose StatementEnd
+
+-- body gives a message's payload as JSON; a null payload gives null.
+-- +goose StatementBegin
+create or replace function firstseen.body(m firstseen.message)
+returns jsonb
+language sql immutable
+set search_path = firstseen, pg_temp
+as $$
+    select convert_from(m.payload, 'UTF8')::jsonb
+$$;
+-- +goose StatementEnd
+
+-- +goose Down
+drop function firstseen.body, firstseen.header, firstseen.decode_headers, firstseen.make_partitions;
+drop trigger positions_sealed on firstseen.positions;
+drop function firstseen.require_seal, firstseen.seal, firstseen.accept,
+    firstseen.reposition, firstseen.acquire, firstseen.resolve_scopes;
