@@ -144,11 +144,12 @@ func (d *decompressor) snappy(src []byte) ([]byte, error) {
 		next, src = xerialBlock, src[16:]
 	}
 	total := 0
-	for block, rest := []byte(nil), src; len(rest) > 0; {
-		var err error
-		if block, rest, err = next(rest); err != nil {
+	for left := src; len(left) > 0; {
+		block, rest, err := next(left)
+		if err != nil {
 			return nil, err
 		}
+		left = rest
 		n, err := s2.DecodedLen(block)
 		if err != nil {
 			return nil, fmt.Errorf("snappy: %w", err)

@@ -1,4 +1,4 @@
-package consumer
+package consumer_test
 
 import (
 	"os"
@@ -8,4 +8,9 @@ import (
 	"github.com/firstseen/firstseen/dedup/deduptest"
 )
 
-func TestMain(m *testing.M) { os.Exit(consumertest.Main(deduptest.Wrap(m))) }
+func TestMain(m *testing.M) {
+	if spec := os.Getenv(childSpec); spec != "" {
+		os.Exit(runChild(spec))
+	}
+	os.Exit(consumertest.Main(deduptest.Wrap(m)))
+}

@@ -31,6 +31,7 @@ type partition struct {
 	lastStable, highWatermark int64
 	stalledAt                 int64     // the last stable offset when an open transaction was first seen
 	stalledSince              time.Time // zero: none seen
+	stallReported             time.Time // or first seen
 }
 
 func newPartition(tp topicPartition, topic topicMetadata, settings Topic) *partition {
@@ -45,6 +46,14 @@ func (p *partition) lead(m partitionMetadata) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.leader, p.leaderEpoch = m.leader, m.leaderEpoch
+}
+
+// at is the request for the least there is from an offset on, and the broker to ask.
+func (p *partition) at(offset int64) (leader int32, part fetchPartition) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.leader, fetchPartition{topic: p.topic, topicID: p.topicID, partition: p.partition,
+		leaderEpoch: p.leaderEpoch, offset: offset, maxBytes: 1}
 }
 
 // readFrom begins, or begins again, to fetch at an offset.
@@ -155,17 +164,16 @@ func (p *partition) reportOpenTransaction(log *slog.Logger) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	held := p.highWatermark - p.lastStable
-	if held <= 0 || p.next < p.lastStable || p.stalledAt != p.lastStable {
-		p.stalledAt, p.stalledSince = p.lastStable, time.Time{}
-		if held > 0 && p.next >= p.lastStable {
-			p.stalledSince = time.Now()
-		}
-		return
-	}
-	if !p.stalledSince.IsZero() && time.Since(p.stalledSince) >= openTransactionAfter {
+	now := time.Now()
+	switch {
+	case held <= 0 || p.next < p.lastStable:
+		p.stalledSince = time.Time{}
+	case p.stalledSince.IsZero() || p.stalledAt != p.lastStable:
+		p.stalledAt, p.stalledSince, p.stallReported = p.lastStable, now, now
+	case now.Sub(p.stallReported) >= openTransactionAfter:
+		p.stallReported = now
 		log.Warn("a producer's open transaction holds the partition back",
-			"partition", p.String(), "offset", p.lastStable, "held", held, "since", p.stalledSince)
-		p.stalledSince = time.Now()
+			"partition", p.String(), "offset", p.lastStable, "held", held, "for", now.Sub(p.stalledSince).Round(time.Second))
 	}
 }
 

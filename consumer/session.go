@@ -20,6 +20,7 @@ type session struct {
 	log        *slog.Logger
 
 	partitions map[topicPartition]*partition
+	known      map[string]bool // topics that Postgres had a position in before this generation set any
 	offsets    offsets
 	loops      fetchLoops
 
@@ -42,6 +43,7 @@ func newSession(c *Consumer, g *kafka.Generation, topics map[string]topicMetadat
 		c: c, generation: g, topics: topics,
 		log:        c.log.With("generation", g.ID),
 		partitions: map[topicPartition]*partition{},
+		known:      map[string]bool{},
 		offsets:    offsets{done: map[topicPartition]int64{}, committed: map[topicPartition]int64{}},
 		done:       make(chan struct{}),
 	}
@@ -115,16 +117,27 @@ func (s *session) assigned() (committed map[topicPartition]int64, ok bool) {
 		}
 	}
 	for retry := newBackoff(); ; {
-		committed, err := s.c.wire.committedOffsets(s.ctx, s.c.cfg.Group, parts)
+		committed, err := s.lookUp(parts)
 		if err == nil {
 			return committed, true
 		}
 		if s.ctx.Err() != nil {
 			return nil, false
 		}
-		s.log.Error("committed offsets not read; trying again", "error", err)
+		s.log.Error("committed offsets and positions not looked up; trying again", "error", err)
 		retry.wait(s.ctx)
 	}
+}
+
+// lookUp finds out how far the group is, and which topics it is new to: before the first worker sets a position,
+// which would have the topic's other partitions look like ones that were added to it.
+func (s *session) lookUp(parts []topicPartition) (committed map[topicPartition]int64, err error) {
+	for topic := range s.generation.Assignments {
+		if s.known[topic], err = s.c.processor.Store().KnowsTopic(s.ctx, s.c.cfg.Group, topic); err != nil {
+			return nil, err
+		}
+	}
+	return s.c.wire.committedOffsets(s.ctx, s.c.cfg.Group, parts)
 }
 
 // fault ends the session because of something that only joining the group anew can repair.

@@ -40,9 +40,11 @@ type stage struct {
 	pool       *pgxpool.Pool // the test's own, as superuser
 }
 
-// effectsTable is what the test handler writes to. It has no unique key: a second effect must show.
+// effectsTable is what the test handler writes to. It has no unique key: a second effect must show. made_by is
+// the connection's application_name: who made the effect.
 const effectsTable = `create table effects (
-	seq bigint generated always as identity, handler text, message_id uuid, key text, "offset" bigint, "partition" int)`
+	seq bigint generated always as identity, handler text, message_id uuid, key text, "offset" bigint, "partition" int,
+	made_by text default current_setting('application_name'))`
 
 func newStage(t testing.TB, addr string, partitions int) *stage {
 	t.Helper()
@@ -90,12 +92,7 @@ func (s *stage) consumer(change func(*consumer.Config, *handlers.Config)) *consu
 	store, err := dedup.Open(ctx, pool, dedup.Config{Inbox: s.group, EvictAfter: 500 * time.Millisecond})
 	require.NoError(s.t, err)
 	hc := handlers.Config{Store: store, Handlers: &handlers.Registry{}}
-	cc := consumer.Config{
-		Brokers: []string{s.addr}, Group: s.group, Logger: logger(),
-		SessionTimeout: 15 * time.Second, RebalanceTimeout: 15 * time.Second, HeartbeatInterval: 200 * time.Millisecond,
-		RequestTimeout: 2 * time.Second, CommitInterval: 100 * time.Millisecond, MetadataInterval: time.Second,
-		JoinBackoff: 200 * time.Millisecond, FetchWait: 100 * time.Millisecond,
-	}
+	cc := quick(s.addr, s.group)
 	if change != nil {
 		change(&cc, &hc)
 	}
@@ -109,10 +106,23 @@ func (s *stage) consumer(change func(*consumer.Config, *handlers.Config)) *consu
 	return c
 }
 
-// logger logs where FIRSTSEEN_TEST_LOG is set.
+// quick is a config with short times.
+func quick(addr, group string) consumer.Config {
+	return consumer.Config{
+		Brokers: []string{addr}, Group: group, Logger: logger(),
+		SessionTimeout: 15 * time.Second, RebalanceTimeout: 15 * time.Second, HeartbeatInterval: 200 * time.Millisecond,
+		RequestTimeout: 2 * time.Second, CommitInterval: 100 * time.Millisecond, MetadataInterval: time.Second,
+		JoinBackoff: 200 * time.Millisecond, FetchWait: 100 * time.Millisecond,
+	}
+}
+
+// testLog is the environment variable that has tests log.
+const testLog = "FIRSTSEEN_TEST_LOG"
+
+// logger logs where testLog is set.
 func logger() *slog.Logger {
 	var out io.Writer = io.Discard
-	if os.Getenv("FIRSTSEEN_TEST_LOG") != "" {
+	if os.Getenv(testLog) != "" {
 		out = os.Stderr
 	}
 	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug}))

@@ -101,7 +101,7 @@ func TestDecodeOfNoWholeBatchIsAnErrorAndNoStandstill(t *testing.T) {
 func TestDecodeNeverSkipsADamagedBatch(t *testing.T) {
 	good, after := recordSet(plainBatch(0, "a", "b")), recordSet(plainBatch(3, "d"))
 	damages := map[string]func(b []byte) []byte{
-		"checksum":        func(b []byte) []byte { b[len(b)-1] ^= 1; return b },
+		"checksum":        func(b []byte) []byte { b[len(b)-2] ^= 1; return b },
 		"unknown format":  func(b []byte) []byte { b[16] = 3; return b },
 		"old format":      func(b []byte) []byte { b[16] = 1; return b },
 		"short length":    func(b []byte) []byte { binary.BigEndian.PutUint32(b[8:], 48); return b },

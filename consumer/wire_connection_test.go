@@ -58,7 +58,7 @@ type cutConn struct {
 func (c *cutConn) Read(b []byte) (int, error) {
 	if len(b) > 50_000 && c.cutter.answers.Add(-1) >= 0 {
 		c.Conn.Read(b[:1000])
-		c.Conn.Close()
+		c.Close()
 		return 1000, io.EOF
 	}
 	return c.Conn.Read(b)

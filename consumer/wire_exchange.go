@@ -27,9 +27,14 @@ type exchanged struct {
 	body []byte
 }
 
-func (e *exchange) ApiKey() protocol.ApiKey                 { return e.key }
+// ApiKey makes a protocol.Message of an exchange.
+func (e *exchange) ApiKey() protocol.ApiKey { return e.key } //nolint:revive // kafka-go's name
+
+// ApiKey makes a protocol.Message of an answer.
+func (e *exchanged) ApiKey() protocol.ApiKey { return e.key } //nolint:revive // kafka-go's name
+
+// Required says that the exchange reads and writes the connection itself, whatever kafka-go can encode.
 func (e *exchange) Required(map[protocol.ApiKey]int16) bool { return true }
-func (e *exchanged) ApiKey() protocol.ApiKey                { return e.key }
 
 // Broker routes the exchange. The transport learns of brokers by asking for metadata every
 // MetadataTTL, so a new one may be unknown for that long.

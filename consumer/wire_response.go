@@ -115,7 +115,7 @@ func (r *responseReader) partition() partitionResponse {
 // arrayLen reads the length of an array, and refuses one that the rest of the response is too short
 // for when each element takes at least size bytes. A null array has no elements.
 func (r *responseReader) arrayLen(size int) int {
-	n := 0
+	var n int
 	if r.flexible() {
 		n = int(r.Uvarint()) - 1
 	} else {

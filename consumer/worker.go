@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/firstseen/firstseen/dedup"
@@ -89,14 +90,10 @@ func (w *worker) acquire(ctx context.Context) (next int64, hold, err error) {
 	if w.position.Evicted > 0 {
 		w.log.Warn("ended transactions that an earlier owner had left open", "transactions", w.position.Evicted)
 	}
-	knows, err := store.KnowsTopic(ctx, cfg.Group, p.topic)
-	if err != nil {
-		return 0, nil, err
-	}
 	committed, hasCommit := s.offsets.committedTo(p.topicPartition)
 	facts := startFacts{
 		committed: committed, hasCommit: hasCommit, position: w.position.Next, hasPosition: w.position.Known,
-		positionID: w.position.TopicID, topicID: p.topicID, knowsTopic: knows,
+		positionID: w.position.TopicID, topicID: p.topicID, knowsTopic: s.known[p.topic],
 		startAt: cfg.StartAt, onReset: cfg.OnReset, onPostgresBehind: cfg.OnPostgresBehind,
 	}
 	begin := facts.decide()
@@ -130,6 +127,10 @@ func (w *worker) resolve(ctx context.Context, offset int64) (next int64, hold, e
 		return latest, nil, nil
 	case offset <= latest:
 		return offset, nil, nil
+	}
+	switch below, err := w.endsBelow(ctx, offset); {
+	case err != nil || !below:
+		return offset, nil, err
 	case w.session.c.cfg.OnReset == Restart:
 		w.log.Error("the partition ends below the position: starting again from its first message",
 			"position", offset, "end", latest, "first", earliest)
@@ -138,14 +139,34 @@ func (w *worker) resolve(ctx context.Context, offset int64) (next int64, hold, e
 	return 0, fmt.Errorf("the partition ends at %d, below the position %d: it was cut off or made anew", latest, offset), nil
 }
 
+// endsBelow asks with a fetch whether an offset beyond the last stable one is beyond the end too: a group that was
+// taken over may stand within an open transaction.
+func (w *worker) endsBelow(ctx context.Context, offset int64) (bool, error) {
+	leader, part := w.partition.at(offset)
+	found, err := w.session.c.wire.fetch(ctx, leader, []fetchPartition{part}, fetchOptions{maxBytes: 1})
+	if err == nil {
+		err = found[0].err
+	}
+	if errors.Is(err, kerr.OffsetOutOfRange) {
+		return true, nil
+	}
+	return false, err
+}
+
 func (w *worker) offsetAt(ctx context.Context, timestamp int64) (int64, error) {
 	tp := w.partition.topicPartition
 	found, err := w.session.c.wire.listOffsets(ctx, []topicPartition{tp}, timestamp)
 	return found[tp], err
 }
 
-// await waits until there is something to process.
+// idleLooks is after how many MetadataIntervals without a message a partition's position is looked at.
+const idleLooks = 6
+
+// await waits until there is something to process. Where nothing comes for long, that is an empty batch: it fails
+// where Postgres was set back, or another owner has the position, which no message would bring to light.
 func (w *worker) await() bool {
+	look := time.NewTimer(idleLooks * w.session.c.cfg.MetadataInterval)
+	defer look.Stop()
 	for w.session.ctx.Err() == nil {
 		if len(w.messages) > 0 || w.partition.beyond(w.next) {
 			return true
@@ -153,6 +174,8 @@ func (w *worker) await() bool {
 		select {
 		case <-w.session.ctx.Done():
 		case <-w.partition.data.c:
+		case <-look.C:
+			return true
 		}
 	}
 	return false

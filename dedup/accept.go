@@ -72,11 +72,11 @@ func (s *Store) accept(ctx context.Context, b *Batch, cols *columns) (*Tx, error
 		return nil, err
 	}
 	registerArrays(conn.Conn())
-	tx := &Tx{store: s, conn: conn, batch: b, cols: cols}
+	tx := &Tx{store: s, conn: conn, batch: b, cols: cols, handler: handlerTx{gate: &gate{}}}
 
 	var fresh []int32
 	q := &pgx.Batch{}
-	q.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
+	q.BeginTx(pinned)
 	q.Queue(s.sql.accept, b.acceptArgs(cols)...).QueryRow(func(row pgx.Row) error { return row.Scan(&fresh) })
 	results := conn.SendBatch(ctx, q)
 	tx.handler.Tx = results.Tx()
@@ -133,6 +133,8 @@ const (
 	codeSeal   = "FS003"
 )
 
+const codeInFailedTransaction = "25P02"
+
 func positionError(err error) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
@@ -147,6 +149,8 @@ func positionError(err error) error {
 		}
 	case codeSeal:
 		return fmt.Errorf("%w: %w", ErrEnded, err)
+	case codeInFailedTransaction:
+		return fmt.Errorf("%w: %w", ErrAborted, err)
 	}
 	return err
 }

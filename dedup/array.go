@@ -78,8 +78,24 @@ func (a *array) text(v string) {
 		a.null()
 		return
 	}
+	a.string(v)
+}
+
+func (a *array) string(v string) {
 	a.length(len(v))
 	a.buf = append(a.buf, v...)
+}
+
+// headers writes a message's headers as AppendHeaders encodes them, and none as null.
+func (a *array) headers(hs []Header) {
+	if len(hs) == 0 {
+		a.null()
+		return
+	}
+	at := len(a.buf)
+	a.length(0)
+	a.buf = AppendHeaders(a.buf, hs)
+	binary.BigEndian.PutUint32(a.buf[at:], uint32(len(a.buf)-at-4))
 }
 
 // timestamp writes the zero time as null.

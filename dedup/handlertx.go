@@ -3,6 +3,7 @@ package dedup
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -16,59 +17,118 @@ var ErrNotYours = errors.New("the transaction is committed by firstseen: return 
 // once the batch is over. Begin makes a savepoint, which the handler may commit or roll back as it likes.
 type handlerTx struct {
 	pgx.Tx
-	over atomic.Bool
+	gate      *gate
+	savepoint bool
 }
 
 var _ pgx.Tx = (*handlerTx)(nil)
 
-func (t *handlerTx) Commit(context.Context) error   { return ErrNotYours }
-func (t *handlerTx) Rollback(context.Context) error { return ErrNotYours }
+// gate lets one statement at a time through to a batch's connection, and none once the batch is over: a goroutine
+// that a handler left behind must not reach the connection's next user.
+type gate struct {
+	running sync.Mutex
+	over    atomic.Bool
+}
+
+func (g *gate) enter() error {
+	if g.over.Load() {
+		return pgx.ErrTxClosed
+	}
+	if !g.running.TryLock() {
+		return ErrBusy
+	}
+	if g.over.Load() {
+		g.running.Unlock()
+		return pgx.ErrTxClosed
+	}
+	return nil
+}
+
+func (g *gate) leave() { g.running.Unlock() }
+
+// shut lets nothing in any more, and says whether a statement is still running.
+func (g *gate) shut() (busy bool) {
+	g.over.Store(true)
+	if !g.running.TryLock() {
+		return true
+	}
+	g.running.Unlock()
+	return false
+}
+
+// Commit releases a savepoint; the transaction itself is not the handler's to commit.
+func (t *handlerTx) Commit(ctx context.Context) error { return t.end(ctx, t.Tx.Commit) }
+
+// Rollback undoes what was done since a savepoint; the transaction itself is not the handler's to roll back.
+func (t *handlerTx) Rollback(ctx context.Context) error { return t.end(ctx, t.Tx.Rollback) }
+
+func (t *handlerTx) end(ctx context.Context, how func(context.Context) error) error {
+	if !t.savepoint {
+		return ErrNotYours
+	}
+	if err := t.gate.enter(); err != nil {
+		return err
+	}
+	defer t.gate.leave()
+	return how(ctx)
+}
 
 func (t *handlerTx) Begin(ctx context.Context) (pgx.Tx, error) {
-	if t.over.Load() {
-		return nil, pgx.ErrTxClosed
+	if err := t.gate.enter(); err != nil {
+		return nil, err
 	}
-	return t.Tx.Begin(ctx)
+	defer t.gate.leave()
+	nested, err := t.Tx.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &handlerTx{Tx: nested, gate: t.gate, savepoint: true}, nil
 }
 
 func (t *handlerTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	if t.over.Load() {
-		return pgconn.CommandTag{}, pgx.ErrTxClosed
+	if err := t.gate.enter(); err != nil {
+		return pgconn.CommandTag{}, err
 	}
+	defer t.gate.leave()
 	return t.Tx.Exec(ctx, sql, args...)
 }
 
 func (t *handlerTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	if t.over.Load() {
-		return pgx.FailedBatchResults(&pgx.Batch{}, pgx.ErrTxClosed).Query()
+	if err := t.gate.enter(); err != nil {
+		return pgx.FailedBatchResults(&pgx.Batch{}, err).Query()
 	}
+	defer t.gate.leave()
 	return t.Tx.Query(ctx, sql, args...)
 }
 
 func (t *handlerTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	if t.over.Load() {
-		return pgx.FailedBatchResults(&pgx.Batch{}, pgx.ErrTxClosed).QueryRow()
+	if err := t.gate.enter(); err != nil {
+		return pgx.FailedBatchResults(&pgx.Batch{}, err).QueryRow()
 	}
+	defer t.gate.leave()
 	return t.Tx.QueryRow(ctx, sql, args...)
 }
 
 func (t *handlerTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	if t.over.Load() {
-		return pgx.FailedBatchResults(b, pgx.ErrTxClosed)
+	if err := t.gate.enter(); err != nil {
+		return pgx.FailedBatchResults(b, err)
 	}
+	defer t.gate.leave()
 	return t.Tx.SendBatch(ctx, b)
 }
 
 func (t *handlerTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
-	if t.over.Load() {
-		return 0, pgx.ErrTxClosed
+	if err := t.gate.enter(); err != nil {
+		return 0, err
 	}
+	defer t.gate.leave()
 	return t.Tx.CopyFrom(ctx, table, columns, src)
 }
 
 func (t *handlerTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
-	if t.over.Load() {
-		return nil, pgx.ErrTxClosed
+	if err := t.gate.enter(); err != nil {
+		return nil, err
 	}
+	defer t.gate.leave()
 	return t.Tx.Prepare(ctx, name, sql)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 )
 
 // Position is a consumer's place in one partition, as held by its present owner: the offset to process next and
@@ -50,8 +51,10 @@ func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition i
 	var next *int64
 	var topicID *uuid.UUID
 	grace := fmt.Sprintf("%d ms", s.cfg.EvictAfter/time.Millisecond)
-	err := s.pool.QueryRow(ctx, s.sql.acquire, consumer, topic, partition, owner, grace).
-		Scan(&p.id, &p.Epoch, &next, &topicID, &p.Evicted)
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, s.sql.acquire, consumer, topic, partition, owner, grace).
+			Scan(&p.id, &p.Epoch, &next, &topicID, &p.Evicted)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("acquire position %s/%d of %s: %w", topic, partition, consumer, err)
 	}
@@ -70,7 +73,11 @@ func (s *Store) Reposition(ctx context.Context, p *Position, next int64, topicID
 	if topicID != uuid.Nil {
 		id = &topicID
 	}
-	if _, err := s.pool.Exec(ctx, s.sql.reposition, p.id, p.Epoch, next, id); err != nil {
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.sql.reposition, p.id, p.Epoch, next, id)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("set position %s/%d of %s to %d: %w", p.Topic, p.Partition, p.Consumer, next, positionError(err))
 	}
 	p.Next, p.Known, p.TopicID = next, true, topicID

@@ -74,16 +74,7 @@ func (s *Store) resolveScopes(ctx context.Context, keys []ScopeKey) (map[ScopeKe
 	}
 	found := make(map[ScopeKey]int32, len(keys))
 	for range 2 {
-		rows, err := s.pool.Query(ctx, s.sql.scopes, s.cfg.Inbox, handlers, tenants)
-		if err != nil {
-			return nil, err
-		}
-		var k ScopeKey
-		var id int32
-		_, err = pgx.ForEachRow(rows, []any{&k.Handler, &k.Tenant, &id}, func() error {
-			found[k] = id
-			return nil
-		})
+		err := s.inTx(ctx, func(tx pgx.Tx) error { return s.readScopes(ctx, tx, handlers, tenants, found) })
 		if err != nil {
 			return nil, err
 		}
@@ -92,6 +83,20 @@ func (s *Store) resolveScopes(ctx context.Context, keys []ScopeKey) (map[ScopeKe
 		}
 	}
 	return nil, fmt.Errorf("%d scopes asked for, %d found", len(keys), len(found))
+}
+
+func (s *Store) readScopes(ctx context.Context, tx pgx.Tx, handlers, tenants []string, found map[ScopeKey]int32) error {
+	rows, err := tx.Query(ctx, s.sql.scopes, s.cfg.Inbox, handlers, tenants)
+	if err != nil {
+		return err
+	}
+	var k ScopeKey
+	var id int32
+	_, err = pgx.ForEachRow(rows, []any{&k.Handler, &k.Tenant, &id}, func() error {
+		found[k] = id
+		return nil
+	})
+	return err
 }
 
 func anyMissing(keys []ScopeKey, found map[ScopeKey]int32) bool {

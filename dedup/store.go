@@ -39,6 +39,7 @@ func (c *Config) setDefaults() error {
 	if c.EvictAfter <= 0 {
 		c.EvictAfter = 2 * time.Second
 	}
+	c.EvictAfter = max(c.EvictAfter, time.Millisecond) // to Postgres, less is no limit at all
 	if c.PartitionDays <= 0 {
 		c.PartitionDays = 7
 	}
@@ -81,6 +82,12 @@ func statementsFor(schema string) statements {
 
 // Open checks that the schema is there at the version this build needs, and makes the inbox's partitions for
 // the days ahead. The pool stays the caller's, who closes it after the last use of the store.
+//
+// Behind a pooler in transaction mode (PgBouncer, pgcat) no statement may be prepared under a name: set
+// default_query_exec_mode=exec in the pool's connection string, or cache_describe, which spares the server nothing
+// but sends parameters typed. PgBouncer 1.21 and later can also carry the names over (max_prepared_statements), and
+// then needs no setting. The store keeps nothing in a session: its locks and settings end with the transaction.
+// The simple protocol (default_query_exec_mode=simple_protocol) is not supported.
 func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, fmt.Errorf("open inbox: %w", err)
@@ -133,12 +140,22 @@ func (s *Store) checkVersion(ctx context.Context) error {
 }
 
 // MakePartitions makes the inbox's partitions for today and the configured number of days ahead, and returns
-// how many were missing. Call it at least once a day; a missing partition is no failure, its rows go to the
+// how many it made. Call it at least once a day; a missing partition is no failure, its rows go to the
 // default partition until the next call.
 func (s *Store) MakePartitions(ctx context.Context) (int, error) {
 	var made int
-	if err := s.pool.QueryRow(ctx, s.sql.partitions, s.cfg.PartitionDays).Scan(&made); err != nil {
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, s.sql.partitions, s.cfg.PartitionDays).Scan(&made)
+	})
+	if err != nil {
 		return 0, fmt.Errorf("make inbox partitions: %w", err)
 	}
 	return made, nil
+}
+
+// pinned is what every transaction of the store is, whatever the defaults of the database and the role are.
+var pinned = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
+
+func (s *Store) inTx(ctx context.Context, f func(pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, s.pool, pinned, f)
 }

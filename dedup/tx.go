@@ -17,6 +17,9 @@ var ErrEnded = errors.New("the handler ended the transaction that it was given")
 // Postgres would answer its COMMIT with ROLLBACK.
 var ErrAborted = errors.New("a statement failed in the transaction and its error was dropped")
 
+// ErrBusy is returned where a handler left a statement running, or rows or a batch's results unclosed.
+var ErrBusy = errors.New("a statement of the transaction is still running, or its rows were not closed")
+
 // Tx is the open transaction of an accepted batch. It is not safe for concurrent use.
 type Tx struct {
 	store   *Store
@@ -29,16 +32,25 @@ type Tx struct {
 // Handler is the transaction as handlers get it: they can do anything in it but end it.
 func (t *Tx) Handler() pgx.Tx { return &t.handler }
 
-// Check says whether the transaction can still be committed: ErrAborted or ErrEnded where a handler broke it.
-// It asks the connection's state, not the server.
+// Check says whether the transaction can still be committed: ErrAborted, ErrEnded or ErrBusy where a handler broke
+// it. It asks the connection's state, not the server.
 func (t *Tx) Check() error {
-	switch t.conn.Conn().PgConn().TxStatus() {
-	case 'T':
-		return nil
-	case 'E':
-		return ErrAborted
+	if err := t.handler.gate.enter(); err != nil {
+		return err
 	}
-	return ErrEnded
+	defer t.handler.gate.leave()
+	pg := t.conn.Conn().PgConn()
+	switch {
+	case pg.IsBusy():
+		return ErrBusy
+	case pg.IsClosed():
+		return errors.New("the transaction's connection was lost")
+	case pg.TxStatus() == 'E':
+		return ErrAborted
+	case pg.TxStatus() != 'T':
+		return ErrEnded
+	}
+	return nil
 }
 
 // Commit writes the inbox rows of the batch's new messages and commits, in one round trip. After an error
@@ -46,6 +58,9 @@ func (t *Tx) Check() error {
 // same position tells, by a *MovedError.
 func (t *Tx) Commit(ctx context.Context) error {
 	defer t.release()
+	if err := t.shut(); err != nil {
+		return fmt.Errorf("commit %s: %w", t.batch, err)
+	}
 	sql := t.store.sql.commit
 	rows := t.inboxRows()
 	if rows.n > 0 {
@@ -87,7 +102,21 @@ func (t *Tx) Rollback(ctx context.Context) {
 		return
 	}
 	defer t.release()
-	t.rollback(ctx)
+	if t.shut() == nil {
+		t.rollback(ctx)
+	}
+}
+
+// shut keeps handlers from the connection from now on. A connection that one of them still uses is cut.
+func (t *Tx) shut() error {
+	if t.conn == nil {
+		return pgx.ErrTxClosed
+	}
+	if busy := t.handler.gate.shut(); busy || t.conn.Conn().PgConn().IsBusy() {
+		t.cut()
+		return ErrBusy
+	}
+	return nil
 }
 
 // rollbackTimeout bounds the wait for the server's answer to a rollback.
@@ -107,29 +136,28 @@ func (t *Tx) rollback(ctx context.Context) {
 }
 
 // Abandon cuts the transaction's connection while a handler is still using it. The server rolls back; the
-// handler's next statement fails. The connection goes back to the pool, to be thrown away, only when
-// handlerDone is closed. It is the one way to get rid of a handler that ignores its context.
-func (t *Tx) Abandon(handlerDone <-chan struct{}) {
-	_ = t.conn.Conn().PgConn().Conn().Close()
-	conn, cols := t.conn, t.cols
+// handler's next statement fails; the pool may open a connection in its place. It is the one way to get rid of a
+// handler that ignores its context.
+func (t *Tx) Abandon() {
+	t.handler.gate.shut()
+	t.cut()
+}
+
+// cut takes the connection from the pool and closes its socket, the one thing that is safe while another goroutine
+// uses it. A statement that is running is cancelled, or the server would keep its locks until it is through.
+func (t *Tx) cut() {
+	pg := t.conn.Hijack().PgConn()
 	t.conn, t.cols = nil, nil
-	go func() {
-		<-handlerDone
-		ctx, cancel := context.WithTimeout(context.Background(), rollbackTimeout)
-		defer cancel()
-		_ = conn.Conn().Close(ctx)
-		conn.Release()
-		if cols != nil {
-			cols.release()
-		}
-	}()
+	ctx, cancel := context.WithTimeout(context.Background(), rollbackTimeout)
+	defer cancel()
+	_ = pg.CancelRequest(ctx)
+	_ = pg.Conn().Close()
 }
 
 func (t *Tx) release() {
 	if t.conn == nil {
 		return
 	}
-	t.handler.over.Store(true)
 	t.conn.Release()
 	t.conn = nil
 	if t.cols != nil {

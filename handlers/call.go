@@ -52,7 +52,7 @@ func (p *Processor) call(ctx context.Context, tx *dedup.Tx, target registered, m
 		protect(&err, func() error { return target.handler.HandleBatch(ctx, tx.Handler(), ms) })
 	}()
 	if !p.await(ctx, done) {
-		tx.Abandon(done)
+		tx.Abandon()
 		return &HandlerError{target.name, fmt.Errorf("%w: %w", ErrAbandoned, context.Cause(ctx))}
 	}
 	if err == nil {

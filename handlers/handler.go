@@ -8,8 +8,8 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -113,7 +113,7 @@ func (q queue) HandleBatch(ctx context.Context, tx pgx.Tx, ms []dedup.Message) e
 	}
 	results := tx.SendBatch(ctx, b)
 	err := execAll(results, ms, ends)
-	return errors.Join(err, results.Close())
+	return cmp.Or(err, results.Close()) // Close repeats the first error
 }
 
 func execAll(results pgx.BatchResults, ms []dedup.Message, ends []int) error {

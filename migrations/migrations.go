@@ -13,7 +13,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"testing/fstest"
 	"time"
@@ -38,7 +40,8 @@ var roles string
 
 // Config says where to migrate. The zero value is the default schema.
 type Config struct {
-	// Schema is the schema's name: lower-case letters, digits and underscores. Default "firstseen".
+	// Schema is the schema's name: lower-case letters, digits and underscores. It holds nothing else. Default
+	// "firstseen".
 	Schema string
 	// LockTimeout bounds the wait for another replica that is migrating. Default 5 minutes.
 	LockTimeout time.Duration
@@ -54,10 +57,13 @@ type Step struct {
 // Latest is the version of the schema that this build of firstseen needs.
 func Latest() int64 {
 	names, _ := fs.Glob(files, "sql/*.sql")
-	last := strings.TrimPrefix(names[len(names)-1], "sql/")
-	version, err := goose.NumericComponent(last)
+	return versionOf(names[len(names)-1])
+}
+
+func versionOf(file string) int64 {
+	version, err := goose.NumericComponent(path.Base(file))
 	if err != nil {
-		panic("migrations: embedded file without a number: " + last)
+		panic("migrations: embedded file without a number: " + file)
 	}
 	return version
 }
@@ -65,44 +71,55 @@ func Latest() int64 {
 // Up brings the schema to the latest version and returns the steps that it took. It is safe to call from many
 // processes at once.
 func Up(ctx context.Context, dsn string, cfg Config) ([]Step, error) {
-	return run(ctx, dsn, cfg, func(p *goose.Provider) ([]Step, error) {
+	return run(ctx, dsn, cfg, func(db *sql.DB, schema string) ([]Step, error) {
+		if err := createSchema(ctx, db, schema); err != nil {
+			return nil, err
+		}
+		p, err := newProvider(db, schema, cfg.LockTimeout)
+		if err != nil {
+			return nil, err
+		}
 		results, err := p.Up(ctx)
 		return taken(results), err
 	})
 }
 
-// Down takes the schema back to the given version; 0 drops everything, with all message IDs ever seen.
+// Down takes the schema back to the given version; 0 drops everything, with all message IDs ever seen, but the
+// empty schema itself.
 func Down(ctx context.Context, dsn string, cfg Config, version int64) ([]Step, error) {
-	return run(ctx, dsn, cfg, func(p *goose.Provider) ([]Step, error) {
+	return run(ctx, dsn, cfg, func(db *sql.DB, schema string) ([]Step, error) {
+		p, err := newProvider(db, schema, cfg.LockTimeout)
+		if err != nil {
+			return nil, err
+		}
+		if there, err := hasVersions(ctx, db, schema); err != nil || !there {
+			return nil, err
+		}
 		results, err := p.DownTo(ctx, version)
 		return taken(results), err
 	})
 }
 
-// Status lists all known steps, with the time at which each was applied.
+// Status lists all known steps, with the time at which each was applied. It changes nothing.
 func Status(ctx context.Context, dsn string, cfg Config) ([]Step, error) {
-	return run(ctx, dsn, cfg, func(p *goose.Provider) ([]Step, error) {
+	return run(ctx, dsn, cfg, func(db *sql.DB, schema string) ([]Step, error) {
+		p, err := newProvider(db, schema, cfg.LockTimeout)
+		if err != nil {
+			return nil, err
+		}
+		steps := make([]Step, len(p.ListSources()))
+		for i, s := range p.ListSources() {
+			steps[i] = Step{Version: s.Version, Name: name(s)}
+		}
+		if there, err := hasVersions(ctx, db, schema); err != nil || !there {
+			return steps, err
+		}
 		states, err := p.Status(ctx)
-		steps := make([]Step, len(states))
 		for i, s := range states {
-			steps[i] = Step{Version: s.Source.Version, Name: name(s.Source), AppliedAt: s.AppliedAt}
+			steps[i].AppliedAt = s.AppliedAt
 		}
 		return steps, err
 	})
-}
-
-// Print gives the SQL of all steps for the configured schema, for those who apply migrations with a tool of
-// their own.
-func Print(cfg Config) (string, error) {
-	schema, err := cfg.schema()
-	if err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	for path, file := range inSchema(schema) {
-		fmt.Fprintf(&b, "-- %s\n%s\n", path, file.Data)
-	}
-	return b.String(), nil
 }
 
 // Roles gives the SQL that makes the two roles firstseen needs and grants their rights: an owner, which
@@ -116,21 +133,26 @@ func Roles(cfg Config) (string, error) {
 	return rename(roles, schema), nil
 }
 
+// notOurs are schemas that belong to somebody else.
+var notOurs = []string{"public", "information_schema"}
+
 var validSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
 func (c Config) schema() (string, error) {
 	switch {
 	case c.Schema == "":
 		return DefaultSchema, nil
-	case !validSchema.MatchString(c.Schema) || strings.HasPrefix(c.Schema, "pg_"):
+	case slices.Contains(notOurs, c.Schema):
+		return "", fmt.Errorf("schema %q: firstseen needs a schema of its own", c.Schema)
+	case !validSchema.MatchString(c.Schema), strings.HasPrefix(c.Schema, "pg_"):
 		return "", fmt.Errorf("schema %q: use 1 to 63 lower-case letters, digits and underscores, "+
 			"not starting with a digit or pg_", c.Schema)
 	}
 	return c.Schema, nil
 }
 
-// ownSchema matches the schema's name where the SQL files use it: before a dot, and in a search_path.
-var ownSchema = regexp.MustCompile(`\bfirstseen([.,; ])`)
+// ownSchema matches the schema's name where the SQL files use it: before a dot, in a search_path, in quotes.
+var ownSchema = regexp.MustCompile(`\bfirstseen([.,; '])`)
 
 func rename(sql, schema string) string {
 	return ownSchema.ReplaceAllString(sql, schema+"$1")
@@ -146,7 +168,7 @@ func inSchema(schema string) fstest.MapFS {
 	return out
 }
 
-func run(ctx context.Context, dsn string, cfg Config, f func(*goose.Provider) ([]Step, error)) (steps []Step, err error) {
+func run(ctx context.Context, dsn string, cfg Config, f func(db *sql.DB, schema string) ([]Step, error)) (steps []Step, err error) {
 	schema, err := cfg.schema()
 	if err != nil {
 		return nil, err
@@ -155,35 +177,36 @@ func run(ctx context.Context, dsn string, cfg Config, f func(*goose.Provider) ([
 	if err != nil {
 		return nil, fmt.Errorf("migrate schema %s: %w", schema, err)
 	}
-	// Simple protocol: a migration changes what prepared statements would remember.
+	// No prepared statements: a migration changes what they would remember.
 	conf.DefaultQueryExecMode = pgx.QueryExecModeExec
+	for setting, value := range session {
+		if conf.RuntimeParams[setting] == "" {
+			conf.RuntimeParams[setting] = value
+		}
+	}
 	db := stdlib.OpenDB(*conf)
 	defer func() { err = errors.Join(err, db.Close()) }()
-
-	if err := createSchema(ctx, db, schema); err != nil {
-		return nil, fmt.Errorf("create schema %s: %w", schema, err)
-	}
-	provider, err := newProvider(db, schema, cfg.LockTimeout)
-	if err != nil {
-		return nil, fmt.Errorf("migrate schema %s: %w", schema, err)
-	}
-	steps, err = f(provider)
-	if err != nil {
-		return steps, fmt.Errorf("migrate schema %s: %w", schema, err)
+	if steps, err = f(db, schema); err != nil {
+		return steps, fmt.Errorf("migrate schema %q: %w", schema, err)
 	}
 	return steps, nil
+}
+
+// session is what a migration needs whatever the defaults of the database and the role, unless the connection
+// string says otherwise. The time zone is that of the version table, whose times have none.
+var session = map[string]string{
+	"timezone":                      "UTC",
+	"statement_timeout":             "0",
+	"default_transaction_isolation": "read committed",
+	"default_transaction_read_only": "off",
 }
 
 func newProvider(db *sql.DB, schema string, lockTimeout time.Duration) (*goose.Provider, error) {
 	if lockTimeout <= 0 {
 		lockTimeout = 5 * time.Minute
 	}
-	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, uint64(max(1, lockTimeout/time.Second))))
-	if err != nil {
-		return nil, err
-	}
 	return goose.NewProvider(goose.DialectPostgres, db, inSchema(schema),
-		goose.WithSessionLocker(locker), goose.WithTableName(schema+"."+VersionTable))
+		goose.WithSessionLocker(locker{lockTimeout}), goose.WithTableName(schema+"."+VersionTable))
 }
 
 // createSchema serializes itself: "if not exists" alone fails when two sessions run it at once.
@@ -196,15 +219,29 @@ func createSchema(ctx context.Context, db *sql.DB, schema string) error {
 	if _, err := tx.ExecContext(ctx, `select pg_advisory_xact_lock($1)`, lock.DefaultLockID+1); err != nil {
 		return err
 	}
-	var exists bool
-	if err := tx.QueryRowContext(ctx,
-		`select exists (select from pg_namespace where nspname = $1)`, schema).Scan(&exists); err != nil || exists {
+	var exists, reserved bool
+	if err := tx.QueryRowContext(ctx, `
+		select exists (select from pg_namespace where nspname = $1),
+		       exists (select from pg_get_keywords() where word = $1 and catcode in ('R', 'T'))`, schema).
+		Scan(&exists, &reserved); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, `create schema `+pgx.Identifier{schema}.Sanitize()); err != nil {
-		return err
+	switch {
+	case reserved:
+		return errors.New("the schema's name is a reserved word of SQL")
+	case exists:
+		return nil
+	}
+	if _, err := tx.ExecContext(ctx, `create schema `+schema); err != nil {
+		return fmt.Errorf("create schema: %w", err)
 	}
 	return tx.Commit()
+}
+
+// hasVersions says whether anything was ever migrated: goose makes its table even when it is only asked.
+func hasVersions(ctx context.Context, db *sql.DB, schema string) (there bool, err error) {
+	err = db.QueryRowContext(ctx, `select to_regclass($1) is not null`, schema+"."+VersionTable).Scan(&there)
+	return there, err
 }
 
 func taken(results []*goose.MigrationResult) []Step {

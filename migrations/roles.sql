@@ -1,11 +1,23 @@
--- The two roles of firstseen. Run as a superuser, or as a role that may create roles, after `migrate up`;
--- run it again after every later migration.
+-- The two roles of firstseen. Run this after `migrate up`, and again after every later migration, as a superuser, or
+-- as a role that owns the database and may create roles.
 --
---   firstseen_owner     owns the schema and runs migrations
---   firstseen_consumer  what the consumer logs in as, or a role granted to that login: it adds message IDs and
---                       inbox rows and moves positions; it can't change the schema, and can't forget an ID
+--   firstseen_owner     owns the schema and all that is in it. A login that migrates is granted this role, and
+--                       takes it on for what it makes:
+--                           create role deploy login in role firstseen_owner;
+--                           alter role deploy set role firstseen_owner;
+--   firstseen_consumer  adds message IDs and inbox rows, and moves positions. It can't change the schema, and can't
+--                       forget or alter an ID. A login that consumes is granted this role:
+--                           create role payments login in role firstseen_consumer;
 --
--- Beside these the consumer needs whatever its handlers touch: grant that to firstseen_consumer too.
+-- Beside these a consumer needs whatever its handlers touch; grant that to its login.
+--
+-- Where two instances of one consumer log in as different roles, the new owner of a partition can end an old owner's
+-- hung transaction only with:
+--     grant pg_signal_backend to firstseen_consumer;
+-- A handler in SQL that is `security definer` reads messages as its own owner, who then needs:
+--     grant usage on schema firstseen to app_owner;
+--     grant execute on function firstseen.header, firstseen.body, firstseen.decode_headers to app_owner;
+
 do $$
 begin
     if not exists (select from pg_roles where rolname = 'firstseen_owner') then
@@ -14,14 +26,52 @@ begin
     if not exists (select from pg_roles where rolname = 'firstseen_consumer') then
         create role firstseen_consumer nologin;
     end if;
+    -- Only a superuser gives things away to a role that it is no member of.
+    if not (select rolsuper from pg_roles where rolname = current_user) then
+        execute format('grant firstseen_owner to %I', current_user);
+        execute format('grant create on database %I to firstseen_owner', current_database());
+    end if;
 end
 $$;
 
-revoke all on all tables in schema firstseen from firstseen_consumer;
-revoke all on all functions in schema firstseen from public;
+-- Ownership: the schema, and whatever in it is somebody else's yet.
+alter schema firstseen owner to firstseen_owner;
+do $$
+declare
+    v_owner  oid := (select oid from pg_roles where rolname = 'firstseen_owner');
+    v_schema oid := (select oid from pg_namespace where nspname = 'firstseen');
+    v_alter  text;
+begin
+    for v_alter in
+        select format('alter table %s owner to firstseen_owner', c.oid::regclass)
+        from pg_class c
+        where c.relnamespace = v_schema and c.relowner <> v_owner and c.relkind in ('r', 'p')
+        union all
+        select format('alter type %s owner to firstseen_owner', t.oid::regtype)
+        from pg_type t
+        left join pg_class c on c.oid = t.typrelid
+        where t.typnamespace = v_schema and t.typowner <> v_owner
+          and (t.typtype = 'e' or t.typtype = 'c' and c.relkind = 'c')
+        union all
+        select format('alter function %s owner to firstseen_owner', p.oid::regprocedure)
+        from pg_proc p
+        where p.pronamespace = v_schema and p.proowner <> v_owner
+    loop
+        execute v_alter;
+    end loop;
+end
+$$;
+
+-- Rights, from none: a right that an earlier version gave and this one doesn't is gone.
+revoke all on schema firstseen from public, firstseen_consumer;
+revoke all on all tables in schema firstseen from public, firstseen_consumer;
+revoke all on all sequences in schema firstseen from public, firstseen_consumer;
+revoke all on all functions in schema firstseen from public, firstseen_consumer;
+
 grant usage on schema firstseen to firstseen_consumer;
 grant select on all tables in schema firstseen to firstseen_consumer;
 grant insert on firstseen.scopes, firstseen.message_dedup, firstseen.inbox, firstseen.positions to firstseen_consumer;
 grant update on firstseen.positions to firstseen_consumer;
-grant usage on all sequences in schema firstseen to firstseen_consumer;
+grant insert, delete on firstseen.unsealed to firstseen_consumer;
+grant usage on sequence firstseen.inbox_seq to firstseen_consumer;
 grant execute on all functions in schema firstseen to firstseen_consumer;

@@ -69,6 +69,11 @@ create table firstseen.positions (
     unique (consumer, topic, "partition")
 ) with (fillfactor = 50);
 
+-- Holds a row for a moment at the commit of a batch that moves no position, so that such a commit too is looked at.
+create unlogged table firstseen.unsealed (
+    batch_id bigint generated always as identity primary key
+);
+
 -- What a handler written in SQL is given: one message, byte for byte.
 create type firstseen.message as (
     id          uuid,
@@ -85,6 +90,7 @@ create type firstseen.message as (
 
 -- +goose Down
 drop type firstseen.message;
+drop table firstseen.unsealed;
 drop table firstseen.positions;
 drop table firstseen.inbox;
 drop type firstseen.message_status;

@@ -112,7 +112,11 @@ begin
         where position_id = p_position and epoch = p_epoch and next_offset = p_from;
         if not found then
             select * into v_stored from positions where position_id = p_position;
-            if v_stored.epoch = p_epoch and v_stored.next_offset is not null then
+            if v_stored.epoch = p_epoch and v_stored.next_offset is null then
+                raise exception 'position %/% of % has no offset yet', v_stored.topic, v_stored.partition, v_stored.consumer
+                    using errcode = 'object_not_in_prerequisite_state', hint = 'Reposition sets it.';
+            end if;
+            if v_stored.epoch = p_epoch then
                 raise exception 'position %/% of % is at % and not at %',
                     v_stored.topic, v_stored.partition, v_stored.consumer, v_stored.next_offset, p_from
                     using errcode = 'FS002', detail = v_stored.next_offset::text;
@@ -120,6 +124,8 @@ begin
             raise exception 'position % is fenced: epoch % is not the current one', p_position, p_epoch
                 using errcode = 'FS001';
         end if;
+    else
+        insert into unsealed default values;
     end if;
 
     if cardinality(p_ids) = 0 then
@@ -175,7 +181,7 @@ end
 $$;
 -- +goose StatementEnd
 
--- No transaction that moved a position commits unless it was sealed: a handler's own COMMIT fails here.
+-- No batch's transaction commits unless it was sealed: a handler's own COMMIT fails here.
 -- +goose StatementBegin
 create or replace function firstseen.require_seal()
 returns trigger
@@ -185,7 +191,11 @@ as $$
 begin
     if current_setting('firstseen_tx.sealed', true) is distinct from pg_current_xact_id()::text then
         raise exception 'a handler tried to commit the transaction it was given'
-            using errcode = 'FS003', hint = 'Handlers leave begin, commit and rollback to their caller.';
+            using errcode = 'FS003', hint = 'Handlers leave begin, commit and rollback to their caller, '
+                'and name the constraints where they set constraints immediate.';
+    end if;
+    if tg_table_name = 'unsealed' then
+        delete from unsealed where batch_id = new.batch_id;
     end if;
     return null;
 end
@@ -196,9 +206,15 @@ create constraint trigger positions_sealed
     after update of next_offset on firstseen.positions
     deferrable initially deferred
     for each row execute function firstseen.require_seal();
+create constraint trigger unsealed_sealed
+    after insert on firstseen.unsealed
+    deferrable initially deferred
+    for each row execute function firstseen.require_seal();
 
 -- make_partitions makes the inbox's partitions from today up to p_days ahead, by UTC days, and returns how
--- many it made. It runs as the schema's owner, so that a consumer needs no right to create tables.
+-- many it made. It runs as the schema's owner, so that a consumer needs no right to create tables. The default
+-- partition is locked before its rows are moved, or a batch could add one in between. A reader that holds the
+-- default partition (a dump, say) is not waited for: rows go there until the next call.
 -- +goose StatementBegin
 create or replace function firstseen.make_partitions(p_days int)
 returns int
@@ -206,6 +222,7 @@ language plpgsql
 security definer
 set search_path = firstseen, pg_temp
 set timezone = 'UTC'
+set lock_timeout = '3s'
 as $$
 declare
     v_made int := 0;
@@ -218,7 +235,9 @@ begin
     perform pg_advisory_xact_lock('inbox'::regclass::oid::int, 0);
     for v_day in select (now()::date + n) from generate_series(0, p_days) n loop
         v_name := 'inbox_' || to_char(v_day, 'YYYYMMDD');
-        continue when to_regclass(v_name) is not null;
+        continue when to_regclass('firstseen.' || v_name) is not null;
+        lock table only inbox in share update exclusive mode;
+        lock table inbox_default in access exclusive mode;
         execute format('create table %I (like inbox including defaults including constraints)', v_name);
         execute format(
             'with moved as (delete from inbox_default where received_at >= %L and received_at < %L returning *)
@@ -228,6 +247,9 @@ begin
         v_made := v_made + 1;
     end loop;
     return v_made;
+exception when lock_not_available then
+    raise warning 'inbox partitions not made: the default partition is in use';
+    return 0;
 end
 $$;
 -- +goose StatementEnd
@@ -293,5 +315,6 @@ $$;
 -- +goose Down
 drop function firstseen.body, firstseen.header, firstseen.decode_headers, firstseen.make_partitions;
 drop trigger positions_sealed on firstseen.positions;
+drop trigger unsealed_sealed on firstseen.unsealed;
 drop function firstseen.require_seal, firstseen.seal, firstseen.accept,
     firstseen.reposition, firstseen.acquire, firstseen.resolve_scopes;

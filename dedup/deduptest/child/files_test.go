@@ -56,7 +56,7 @@ func TestBrokenFillIsNotTakenForAWholeOne(t *testing.T) {
 func TestScratchOfAProcessThatIsGoneIsSwept(t *testing.T) {
 	t.Setenv("TMPDIR", openDir(t))
 	old := time.Now().Add(-time.Hour)
-	orphan := filepath.Join(os.TempDir(), "firstseen-orphan-1")
+	orphan := filepath.Join(os.TempDir(), "firstseen-scratch-orphan-1")
 	require.NoError(t, os.Mkdir(orphan, 0o700))
 	require.NoError(t, os.Chtimes(orphan, old, old))
 	held, err := child.NewScratch("held", child.Unprivileged())

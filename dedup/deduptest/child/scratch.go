@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-const scratchPrefix = "firstseen-"
+const scratchPrefix = "firstseen-scratch-"
 
 // sweepAge keeps sweep from a directory that is made but not locked yet.
 const sweepAge = time.Minute

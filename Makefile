@@ -1,0 +1,30 @@
+# firstseen: `make demo` shows it, `make test` proves it.
+
+GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test race lint bench build
+
+help: ## list these commands
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+demo: ## a stream with duplicates takes effect once while the consumer is being killed (needs only Go)
+	go run ./cmd/firstseen dev $(DEMO)
+
+test: ## all tests; Postgres is brought along, the real Kafka needs Java 17 and Maven and is skipped without
+	go test -timeout 14m ./...
+
+race: ## the concurrent packages under the race detector
+	FIRSTSEEN_TEST_KILLS=10 go test -race -timeout 14m ./dedup ./handlers ./consumer
+
+lint: ## gofmt, go vet and golangci-lint
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
+	go vet ./...
+	$(GOLANGCI) run
+
+bench: ## ratios: accept to a raw COPY, end to end to a transaction per message (needs Java 17 and Maven)
+	go test ./dedup -run '^$$' -bench Accept -benchtime 1x
+	go test ./consumer -run '^$$' -bench EndToEnd -benchtime 1x
+
+build: ## bin/firstseen
+	go build -o bin/firstseen ./cmd/firstseen

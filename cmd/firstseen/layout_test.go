@@ -1,0 +1,116 @@
+package main
+
+import (
+	"go/build"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/firstseen/firstseen/"
+
+// rooms are the module's layers from the bottom up: a package may import those below its own layer, and its own.
+var rooms = []string{"migrations", "dedup", "handlers", "consumer", "cmd"}
+
+// reserved says where a dependency may be imported; each place is a package's path or the start of one.
+var reserved = map[string][]string{
+	"github.com/segmentio/kafka-go":      {"consumer", "handlers/outbox", "cmd/internal"},
+	"github.com/twmb/franz-go":           {"consumer", "handlers/outbox", "cmd/internal"},
+	"github.com/twmb/franz-go/pkg/kfake": {"consumer/consumertest", "cmd/internal/devstack"},
+	"go.opentelemetry.io/otel/sdk":       {"cmd/internal/telemetry"},
+	"go.opentelemetry.io/otel/exporters": {"cmd/internal/telemetry"},
+	"github.com/pressly/goose":           {"migrations"},
+	"github.com/fergusstrange":           {"dedup/deduptest"},
+	"github.com/spf13/cobra":             {"cmd/firstseen"},
+	"github.com/knadh/koanf":             {"cmd/internal/config"},
+	"github.com/stretchr/testify":        {},
+	module + "dedup/deduptest":           {"dedup/deduptest", "consumer/consumertest", "cmd/internal/devstack"},
+	module + "consumer/consumertest":     {},
+}
+
+func TestPackagesImportOnlyWhatLiesBelowThem(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, imported := range p.Imports {
+			checkLayer(t, p.ImportPath, imported)
+			checkReserved(t, p.ImportPath, imported)
+		}
+	}
+}
+
+func checkLayer(t *testing.T, from, imported string) {
+	below, ours := strings.CutPrefix(imported, module)
+	if !ours || strings.Contains(from, "/deduptest") || strings.Contains(from, "/consumertest") {
+		return // a test kit may use what it tests
+	}
+	require.LessOrEqual(t, layer(below), layer(from), "%s must not import %s", from, imported)
+}
+
+func layer(path string) int {
+	room, _, _ := strings.Cut(path, "/")
+	return slices.Index(rooms, room)
+}
+
+// checkReserved holds the import against the longest prefix that is listed.
+func checkReserved(t *testing.T, from, imported string) {
+	longest := ""
+	for prefix := range reserved {
+		if (imported == prefix || strings.HasPrefix(imported, prefix+"/")) && len(prefix) > len(longest) {
+			longest = prefix
+		}
+	}
+	if longest == "" {
+		return
+	}
+	allowed := slices.ContainsFunc(reserved[longest], func(place string) bool {
+		return from == place || strings.HasPrefix(from, place+"/")
+	})
+	require.True(t, allowed, "%s must not import %s, which belongs in %v", from, imported, reserved[longest])
+}
+
+func TestTopLevelHoldsTheSixRoomsAndNoOther(t *testing.T) {
+	allowed := []string{"cmd", "consumer", "dedup", "handlers", "migrations", "testdata", "docs",
+		"go.mod", "go.sum", "Makefile", "README.md", "CHANGELOG.md", "LICENSE", "compose.yaml", "bin"}
+	entries, err := os.ReadDir(root(t))
+	require.NoError(t, err)
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			require.Contains(t, allowed, e.Name())
+		}
+	}
+}
+
+// packages reads the imports of every package of the module, tests aside. ImportPath is relative to the module.
+func packages(t *testing.T) (found []*build.Package) {
+	base := root(t)
+	err := filepath.WalkDir(base, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if name := d.Name(); path != base && (strings.HasPrefix(name, ".") || name == "testdata") {
+			return fs.SkipDir
+		}
+		p, err := build.ImportDir(path, 0)
+		if err != nil {
+			return nil // no Go files here
+		}
+		rel, err := filepath.Rel(base, path)
+		p.ImportPath = filepath.ToSlash(rel)
+		found = append(found, p)
+		return err
+	})
+	require.NoError(t, err)
+	require.NotEmpty(t, found)
+	return found
+}
+
+func root(t *testing.T) string {
+	dir, err := filepath.Abs(filepath.Join("..", ".."))
+	require.NoError(t, err)
+	require.FileExists(t, filepath.Join(dir, "go.mod"))
+	return dir
+}

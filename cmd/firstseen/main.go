@@ -1,0 +1,135 @@
+// Command firstseen consumes Kafka topics into Postgres so that each message takes effect once.
+//
+//	firstseen run       consume, with Postgres functions as handlers
+//	firstseen migrate   make, change or look at the schema in Postgres
+//	firstseen dev       a broker and a Postgres to try it on, with nothing to install
+//	firstseen version   what this binary is
+//
+// Each has its --help. Errors are one line on standard error; exit codes are 0 for a clean end, 1 for a failure, 2 for
+// wrong usage or a wrong config.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/firstseen/firstseen/cmd/internal/config"
+)
+
+// The exit codes that all subcommands share; 128 and the signal's number are for a second signal.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+func main() {
+	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// execute runs one command line and gives its exit code.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err != nil {
+		report(stderr, err)
+	}
+	return exitCode(err)
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "firstseen",
+		Short: "Consume Kafka topics into Postgres, each message once",
+		Long: `firstseen consumes Kafka topics into Postgres so that each message takes effect once: its ID, what the
+handlers do and the position in the topic are committed in one transaction.`,
+		Example: `  firstseen dev                                # try it, with nothing to install
+  firstseen migrate up --config firstseen.yaml # make the schema
+  firstseen run --config firstseen.yaml        # consume`,
+		Args:          onlySubcommands,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceUsage:  true,
+		SilenceErrors: true,
+
+		SuggestionsMinimumDistance: 2,
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, "%v", err) })
+	root.AddCommand(newRun(), newMigrate(), newDev(), newVersion())
+	return root
+}
+
+// usageError is a wrong command line.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+func usage(cmd *cobra.Command, format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...) + "; see " + cmd.CommandPath() + " --help"}
+}
+
+// onlySubcommands is for commands that are no more than the parent of others.
+func onlySubcommands(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := ""
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = ", did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return usage(cmd, "unknown command %q%s", args[0], hint)
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage(cmd, "unexpected argument %q", args[0])
+	}
+	return nil
+}
+
+// codedError ends the program with a code of its own.
+type codedError struct {
+	code int
+	err  error
+}
+
+func (e *codedError) Error() string { return e.err.Error() }
+func (e *codedError) Unwrap() error { return e.err }
+
+func exitCode(err error) int {
+	var wrongUsage *usageError
+	var wrongConfig *config.Error
+	var coded *codedError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &coded):
+		return coded.code
+	case errors.As(err, &wrongUsage), errors.As(err, &wrongConfig):
+		return exitUsage
+	}
+	return exitFailure
+}
+
+// report writes an error as one line, and a config's faults as one line each.
+func report(w io.Writer, err error) {
+	text := err.Error()
+	var wrongConfig *config.Error
+	if !errors.As(err, &wrongConfig) {
+		text = oneLine(text)
+	}
+	_, _ = fmt.Fprintln(w, "firstseen: "+text)
+}
+
+func oneLine(text string) string {
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\t' }), " ")
+}

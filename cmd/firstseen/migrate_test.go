@@ -1,0 +1,100 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/migrations"
+)
+
+func TestMigrateUpStatusAndDown(t *testing.T) {
+	t.Chdir(t.TempDir())
+	dsn := deduptest.NewDatabase(t)
+	migrate := func(code int, args ...string) (string, string) {
+		t.Helper()
+		stdout, stderr, got := command(t, append([]string{"migrate", "--dsn", dsn, "--schema", "seen"}, args...)...)
+		require.Equal(t, code, got, stdout+stderr)
+		return stdout, stderr
+	}
+	_, stderr := migrate(exitOtherVersion, "status")
+	require.Contains(t, stderr, "schema seen is not there")
+	require.False(t, hasSchema(t, dsn, "seen"), "status changed the database")
+	_, stderr = migrate(exitFailure, "down", "--to", "1")
+	require.Contains(t, stderr, "nothing to take back")
+
+	stdout, _ := migrate(exitOK, "up")
+	require.Contains(t, stdout, "applied 00001_inbox\n")
+	require.Contains(t, stdout, "schema seen is at version")
+	stdout, _ = migrate(exitOK, "up")
+	require.NotContains(t, stdout, "applied")
+	stdout, _ = migrate(exitOK, "status")
+	require.Regexp(t, `(?m)^VERSION +STEP +APPLIED\n1 +00001_inbox +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$`, stdout)
+
+	stdout, _ = migrate(exitOK, "down", "--to", "1")
+	require.Contains(t, stdout, "taken back 00002_functions\nschema seen is at version 1\n")
+	stdout, stderr = migrate(exitOtherVersion, "status")
+	require.Regexp(t, `(?m)^2 +00002_functions +pending$`, stdout)
+	require.Contains(t, stderr, "is at version 1, and this build needs")
+	migrate(exitFailure, "down", "--to", "1")
+	_, stderr = migrate(exitUsage, "down", "--to", "0")
+	require.Contains(t, stderr, "all message IDs ever seen would be lost")
+	migrate(exitOK, "down", "--to", "0", "--"+confirmation)
+	_, stderr = migrate(exitOtherVersion, "status")
+	require.Contains(t, stderr, "schema seen is not there")
+}
+
+// The confirmation is asked for below the step that makes message_dedup.
+func TestFirstStepIsTheOneThatKeepsTheMessageIDs(t *testing.T) {
+	all, err := migrations.Print(migrations.Config{})
+	require.NoError(t, err)
+	for _, s := range upSteps(all) {
+		require.Equal(t, s.version == firstKept, strings.Contains(s.sql, "create table firstseen.message_dedup"))
+	}
+}
+
+func TestPrintedSQLMakesTheSchemaThatRunWants(t *testing.T) {
+	t.Chdir(t.TempDir())
+	sql, _, code := command(t, "migrate", "print", "--schema", "seen")
+	require.Equal(t, exitOK, code)
+	dsn := deduptest.NewDatabase(t)
+	execute := func(sql string) {
+		t.Helper()
+		conn, err := pgx.Connect(t.Context(), dsn)
+		require.NoError(t, err)
+		defer func() { _ = conn.Close(t.Context()) }()
+		_, err = conn.PgConn().Exec(t.Context(), sql).ReadAll()
+		require.NoError(t, err)
+	}
+	execute(sql)
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	defer pool.Close()
+	_, err = dedup.Open(t.Context(), pool, dedup.Config{Inbox: "x", Schema: "seen"})
+	require.NoError(t, err)
+	stdout, stderr, code := command(t, "migrate", "up", "--dsn", dsn, "--schema", "seen")
+	require.Equal(t, exitOK, code, stderr)
+	require.NotContains(t, stdout, "applied")
+
+	roles, _, code := command(t, "migrate", "print", "--roles", "--schema", "seen")
+	require.Equal(t, exitOK, code)
+	require.Contains(t, roles, "grant usage on schema seen to firstseen_consumer")
+	rest, _, code := command(t, "migrate", "print", "--from", "1")
+	require.Equal(t, exitOK, code)
+	require.NotContains(t, rest, "create table firstseen.inbox")
+	require.Contains(t, rest, "values (2, true)")
+}
+
+func hasSchema(t *testing.T, dsn, schema string) (there bool) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(t.Context()) }()
+	require.NoError(t, conn.QueryRow(t.Context(), `select exists (select from pg_namespace where nspname = $1)`, schema).Scan(&there))
+	return there
+}

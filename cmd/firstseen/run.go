@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/handlers"
+	"github.com/firstseen/firstseen/migrations"
+)
+
+const runLong = `Consume the topics of the config and give each new message to its handlers, which are Postgres functions. The
+message's ID, what the functions do and the position in the topic are committed in one transaction.
+
+The config is one YAML file: --config, or the file that FIRSTSEEN_CONFIG names, or ./firstseen.yaml. Each key can be
+given by an environment variable instead, FIRSTSEEN_ and the key in capitals with _ for each dot:
+
+  postgres.dsn       FIRSTSEEN_POSTGRES_DSN
+  kafka.brokers      FIRSTSEEN_KAFKA_BROKERS      kafka-1:9092,kafka-2:9092
+  topics             FIRSTSEEN_TOPICS             [{name: orders, handlers: [{name: book, function: book_order}]}]
+
+Secrets stay out of the file as ${NAME} of the environment, or in files of their own (postgres.dsn_file,
+kafka.sasl.password_file).
+
+Where Postgres can't be reached, that is an outage: it is logged and tried again, for as long as it takes. Where it
+refuses (a wrong password, no such database, no such function, a schema of another version), or where a handler
+can't be what the config says, the program ends with exit code 1. Kafka is tried again whatever it
+answers, for a cluster that is being set up or rolled refuses in passing; each refusal is logged.
+
+SIGTERM or SIGINT: open batches are finished, for at most timeouts.drain, offsets are committed and the group is
+left. A second signal ends the program at once: what was open is rolled back by Postgres and comes again.
+
+Exit codes:
+  0    ended by a signal, cleanly; or --check found no fault
+  1    Postgres refused, or something failed that trying again does not mend
+  2    wrong usage, or a config with faults, all of which are listed
+  128+ a second signal: 130 for SIGINT, 143 for SIGTERM`
+
+func newRun() *cobra.Command {
+	var file string
+	var check, migrate bool
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Consume topics, with Postgres functions as handlers",
+		Long:  runLong,
+		Example: `  firstseen run --config firstseen.yaml --check
+  firstseen run --config firstseen.yaml`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := config.Load(file, os.Environ())
+			if err != nil {
+				return err
+			}
+			if check {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "config ok: "+cfg.Summary())
+				return err
+			}
+			log := cfg.Logger(cmd.ErrOrStderr())
+			ctx, stop := untilSignal(cmd.Context(), log)
+			defer stop()
+			return run(ctx, cfg, log, migrate)
+		},
+	}
+	cmd.Flags().StringVar(&file, "config", "", "config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
+	cmd.Flags().BoolVar(&check, "check", false, "check the config and end, without connecting anywhere")
+	cmd.Flags().BoolVar(&migrate, "migrate", false, "bring the schema up to date first, as the command migrate up does")
+	return cmd
+}
+
+// run consumes until ctx ends.
+func run(ctx context.Context, cfg config.Config, log *slog.Logger, migrate bool) error {
+	version, _ := builtFrom()
+	log.Info("starting", "version", version, "config", cfg.Summary())
+	warn(cfg, log)
+	conf, err := cfg.Pool()
+	if err != nil {
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, conf)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	processor, err := open(ctx, cfg, pool, log, migrate)
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	settings, err := cfg.Consumer(log)
+	if err != nil {
+		return err
+	}
+	c, err := consumer.New(settings, processor)
+	if err != nil {
+		return err
+	}
+	if err := c.Run(ctx); err != nil {
+		return err
+	}
+	log.Info("ended: offsets are committed and the group is left")
+	return nil
+}
+
+func warn(cfg config.Config, log *slog.Logger) {
+	tls := cfg.Kafka.TLS
+	if tls.InsecureSkipVerify {
+		log.Warn("kafka.tls.insecure_skip_verify is on: anyone who answers is taken for a broker")
+	}
+	if cfg.Kafka.SASL.Mechanism == "plain" && !tls.Enabled {
+		log.Warn("kafka.sasl.mechanism is plain without TLS: the password crosses the network as it is")
+	}
+}
+
+// open connects to Postgres, for as long as it takes, and makes what messages are processed with. When ctx ends first it
+// gives neither a Processor nor an error.
+func open(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, log *slog.Logger, migrate bool) (*handlers.Processor, error) {
+	var processor *handlers.Processor
+	err := untilReached(ctx, log, func() (err error) {
+		if migrate {
+			if err := migrateFirst(ctx, cfg, log); err != nil {
+				return err
+			}
+		}
+		processor, err = openOnce(ctx, cfg, pool)
+		return err
+	})
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil, nil
+	}
+	return processor, err
+}
+
+func migrateFirst(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+	steps, err := migrations.Up(ctx, cfg.Postgres.DSN.Reveal(), migrations.Config{Schema: cfg.Postgres.Schema})
+	for _, s := range steps {
+		log.Info("schema migrated", "step", s.Name)
+	}
+	return err
+}
+
+func openOnce(ctx context.Context, cfg config.Config, pool *pgxpool.Pool) (*handlers.Processor, error) {
+	store, err := dedup.Open(ctx, pool, cfg.Store())
+	if err != nil {
+		return nil, err
+	}
+	registry := &handlers.Registry{}
+	for _, t := range cfg.Topics {
+		for _, h := range t.Handlers {
+			if err := register(ctx, registry, pool, cfg.Postgres.Schema, t.Name, h); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return handlers.NewProcessor(handlers.Config{Store: store, Handlers: registry, HandlerTimeout: cfg.Timeouts.Handler})
+}
+
+func register(ctx context.Context, r *handlers.Registry, pool *pgxpool.Pool, schema, topic string, h config.Handler) error {
+	function, err := handlers.NewSQL(ctx, pool, schema, h.Function)
+	if err != nil {
+		return fmt.Errorf("handler %s of topic %s: %w", h.Name, topic, err)
+	}
+	return r.Register(h.Name, function, topic)
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/dedup/deduptest"
+)
+
+// shop is a database with a function as a handler, a broker with a topic, and a config for both.
+type shop struct {
+	t     *testing.T
+	db    *deduptest.DB
+	addr  string
+	topic string
+	group string
+}
+
+func newShop(t *testing.T, handler string) *shop {
+	t.Helper()
+	s := &shop{t: t, db: deduptest.New(t), addr: consumertest.NewFake(t).Addr, topic: consumertest.Name(t), group: consumertest.Name(t)}
+	consumertest.CreateTopic(t, s.addr, s.topic, 2)
+	_, err := s.db.Pool.Exec(t.Context(), `create schema billing; create table billing.booked (id uuid)`)
+	require.NoError(t, err)
+	_, err = s.db.Pool.Exec(t.Context(), handler)
+	require.NoError(t, err)
+	return s
+}
+
+const booking = `create function billing.book_order(m firstseen.message) returns void language sql as $$
+	insert into billing.booked values (m.id) $$`
+
+func (s *shop) config(dsn string) string {
+	return fmt.Sprintf(`
+postgres: {dsn: %q}
+kafka: {brokers: [%q]}
+group: %s
+topics: [{name: %s, handlers: [{name: book, function: billing.book_order}]}]
+`, dsn, s.addr, s.group, s.topic)
+}
+
+func (s *shop) produce(from, to int) {
+	s.t.Helper()
+	var records []*kgo.Record
+	for i := from; i < to; i++ {
+		id := strconv.Itoa(i)
+		records = append(records, &kgo.Record{Topic: s.topic, Key: []byte(id), Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(id)}}})
+	}
+	consumertest.Produce(s.t, s.addr, records...)
+}
+
+func (s *shop) booked() (n int) {
+	s.t.Helper()
+	require.NoError(s.t, s.db.Pool.QueryRow(s.t.Context(), `select count(*) from billing.booked`).Scan(&n))
+	return n
+}
+
+func (s *shop) requireAllCommitted() {
+	s.t.Helper()
+	for partition := range int32(2) {
+		require.Equal(s.t, consumertest.EndOffset(s.t, s.addr, s.topic, partition),
+			consumertest.CommittedOffset(s.t, s.addr, s.group, s.topic, partition))
+	}
+}
+
+func TestRunConsumesOnceAndEndsCleanlyOnSIGTERM(t *testing.T) {
+	s := newShop(t, booking)
+	s.produce(0, 100)
+	s.produce(50, 150) // half of them again
+	p := start(t, s.config(s.db.DSN), "run")
+	eventually(t, func() bool { return s.booked() == 150 })
+	p.signal(syscall.SIGTERM)
+	require.Equal(t, exitOK, p.exit())
+	require.Contains(t, p.log.String(), "ended: offsets are committed and the group is left")
+	require.Equal(t, 150, s.booked())
+	s.requireAllCommitted()
+}
+
+func TestRunFinishesTheOpenBatchOnSIGTERM(t *testing.T) {
+	s := newShop(t, `create function billing.book_order(m firstseen.message) returns void language plpgsql as $$
+		begin perform pg_sleep(2); insert into billing.booked values (m.id); end $$`)
+	s.produce(0, 1)
+	p := start(t, s.config(s.db.DSN), "run")
+	s.awaitSleep()
+	p.signal(syscall.SIGINT)
+	require.Equal(t, exitOK, p.exit())
+	require.Equal(t, 1, s.booked())
+}
+
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	for signal, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+		t.Run(signal.String(), func(t *testing.T) {
+			s := newShop(t, `create function billing.book_order(m firstseen.message) returns void language sql as 'select pg_sleep(600)'`)
+			s.produce(0, 1)
+			p := start(t, s.config(s.db.DSN), "run")
+			s.awaitSleep()
+			p.signal(syscall.SIGTERM)
+			p.awaitLog("a second signal ends at once")
+			p.signal(signal)
+			require.Equal(t, code, p.exit())
+		})
+	}
+}
+
+func (s *shop) awaitSleep() {
+	s.t.Helper()
+	eventually(s.t, func() bool {
+		var n int
+		require.NoError(s.t, s.db.Pool.QueryRow(s.t.Context(), `select count(*) from pg_stat_activity
+			where wait_event = 'PgSleep' and datname = current_database()`).Scan(&n))
+		return n > 0
+	})
+}
+
+func TestRunThroughAPoolerInTransactionMode(t *testing.T) {
+	s := newShop(t, booking)
+	pooler := deduptest.PgBouncer(t, s.db.DSN)
+	s.produce(0, 100)
+	config := strings.Replace(s.config(pooler.DSN), "postgres: {", "postgres: {prepared_statements: false, ", 1)
+	p := start(t, config+"batch: {messages: 7}\n", "run")
+	eventually(t, func() bool { return s.booked() == 100 })
+	p.signal(syscall.SIGTERM)
+	require.Equal(t, exitOK, p.exit())
+	s.requireAllCommitted()
+}
+
+func TestRunRefusesWhatTryingAgainDoesNotMend(t *testing.T) {
+	s := newShop(t, booking)
+	for name, c := range map[string]struct{ config, want string }{
+		"no schema":             {s.config(deduptest.NewDatabase(t)), "schema firstseen is not there: run `firstseen migrate up`"},
+		"wrong password":        {s.config(withLogin(t, s.db.DSN, "nobody", "hunter2")), "nobody"},
+		"no database":           {s.config(withPath(t, s.db.DSN, "/none")), `database "none" does not exist`},
+		"no function":           {strings.Replace(s.config(s.db.DSN), "book_order", "none", 1), "handler book of topic " + s.topic + ": function billing.none: there is none of that name"},
+		"wrong config":          {s.config(s.db.DSN) + "nonsense: 1", "nonsense: unknown key"},
+		"wrong type":            {s.config(s.db.DSN) + "inbox: 1", "inbox: is not a text"},
+		"no such function name": {strings.Replace(s.config(s.db.DSN), "billing.book_order", "a..b", 1), "a..b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := start(t, c.config, "run")
+			want := exitFailure
+			if strings.Contains(c.want, "unknown key") || strings.Contains(c.want, "is not a text") {
+				want = exitUsage
+			}
+			require.Equal(t, want, p.exit())
+			lines := strings.Split(strings.TrimSpace(p.log.String()), "\n")
+			require.Contains(t, lines[len(lines)-1], "firstseen: ")
+			require.Contains(t, lines[len(lines)-1], c.want)
+			require.NotContains(t, p.log.String(), "hunter2")
+		})
+	}
+}
+
+func TestRunWaitsForPostgresAndEndsWhileItWaits(t *testing.T) {
+	s := newShop(t, booking)
+	p := start(t, s.config("postgres://app:hunter2@127.0.0.1:1/app"), "run")
+	p.awaitLog("postgres not reached; trying again")
+	p.signal(syscall.SIGTERM)
+	require.Equal(t, exitOK, p.exit())
+	require.NotContains(t, p.log.String(), "hunter2")
+}
+
+func TestRunMigratesFirstWhereAsked(t *testing.T) {
+	s := newShop(t, booking)
+	dsn := deduptest.NewDatabase(t)
+	p := start(t, s.config(dsn), "run", "--migrate")
+	require.Equal(t, exitFailure, p.exit())
+	require.Contains(t, p.log.String(), "schema migrated")
+	require.Contains(t, p.log.String(), "function billing.book_order: there is none of that name")
+}
+
+func TestCheckConnectsNowhereAndShowsNoSecret(t *testing.T) {
+	path := filepath.Join("..", "..", "testdata", "firstseen.yaml")
+	t.Setenv("POSTGRES_PASSWORD", "hunter2")
+	stdout, stderr, code := command(t, "run", "--check", "--config", path)
+	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, "config ok: group billing reads 2 topics (orders, payments) from localhost:9092 (no TLS, no SASL) "+
+		"and gives them to 3 handlers in localhost:5432/shop\n", stdout)
+	t.Setenv("FIRSTSEEN_BATCH_MESSAGES", "-1")
+	stdout, stderr, code = command(t, "run", "--check", "--config", path)
+	require.Equal(t, exitUsage, code)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "batch.messages (FIRSTSEEN_BATCH_MESSAGES): \"-1\" must be above 0")
+	require.NotContains(t, stderr, "hunter2")
+}
+
+func withLogin(t *testing.T, dsn, user, password string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	u.User = url.UserPassword(user, password)
+	return u.String()
+}
+
+func withPath(t *testing.T, dsn, path string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	u.Path = path
+	return u.String()
+}

@@ -1,0 +1,126 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/segmentio/kafka-go/sasl"
+	"github.com/segmentio/kafka-go/sasl/plain"
+	"github.com/segmentio/kafka-go/sasl/scram"
+
+	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// Consumer is what the consumer is made with. Zero values are left to its defaults.
+func (c Config) Consumer(log *slog.Logger) (consumer.Config, error) {
+	tls, faults := c.Kafka.TLS.config()
+	if len(faults) > 0 {
+		return consumer.Config{}, &Error{Source: "read again", Faults: faults}
+	}
+	login, err := c.Kafka.SASL.config()
+	if err != nil {
+		return consumer.Config{}, err
+	}
+	topics, err := c.topics()
+	t := c.Timeouts
+	return consumer.Config{
+		Brokers: c.Kafka.Brokers, Group: c.Group, ClientID: c.Kafka.ClientID, TLS: tls, SASL: login, Topics: topics,
+		StartAt: consumer.StartAt(c.StartAt), OnLoss: consumer.Policy(c.OnLoss), OnReset: consumer.Policy(c.OnReset),
+		OnPostgresBehind: consumer.Policy(c.OnPostgresBehind),
+		MaxBatch:         c.Batch.Messages, MaxBatchBytes: int(c.Batch.Bytes), Transactions: c.Batch.Transactions,
+		BufferBytes: int(c.Fetch.Buffer), FetchWait: c.Fetch.Wait, FetchBytes: int(c.Fetch.Bytes),
+		SessionTimeout: t.Session, RebalanceTimeout: t.Rebalance, HeartbeatInterval: t.Heartbeat,
+		JoinBackoff: t.JoinBackoff, RequestTimeout: t.Request, DrainTimeout: t.Drain,
+		CommitInterval: t.CommitInterval, MetadataInterval: t.MetadataInterval,
+		Logger: log,
+	}, err
+}
+
+// Store is what the inbox is opened with.
+func (c Config) Store() dedup.Config {
+	return dedup.Config{Inbox: c.Inbox, Schema: c.Postgres.Schema}
+}
+
+// Logger writes to w as the config says.
+func (c Config) Logger(w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(c.Log.Level)) // checked; empty leaves info
+	options := &slog.HandlerOptions{Level: level}
+	if c.Log.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+func (c Config) topics() ([]consumer.Topic, error) {
+	topics := make([]consumer.Topic, len(c.Topics))
+	for i, t := range c.Topics {
+		sources := make([]dedup.Source, len(t.ID))
+		for j, text := range t.ID {
+			if err := sources[j].UnmarshalText([]byte(text)); err != nil {
+				return nil, err
+			}
+		}
+		identity, err := dedup.NewIdentity(sources...)
+		if err != nil {
+			return nil, err
+		}
+		topics[i] = consumer.Topic{Name: t.Name, Identity: identity, TenantHeader: t.TenantHeader}
+	}
+	return topics, nil
+}
+
+// config is nil without a mechanism.
+func (s SASL) config() (sasl.Mechanism, error) {
+	switch s.Mechanism {
+	case "plain":
+		return plain.Mechanism{Username: s.Username, Password: s.Password.Reveal()}, nil
+	case "scram-sha-256":
+		return scram.Mechanism(scram.SHA256, s.Username, s.Password.Reveal())
+	case "scram-sha-512":
+		return scram.Mechanism(scram.SHA512, s.Username, s.Password.Reveal())
+	}
+	return nil, nil
+}
+
+// Summary says in one line what a program with this config does. It shows no secret.
+func (c Config) Summary() string {
+	names := make([]string, len(c.Topics))
+	handlers := map[string]bool{}
+	for i, t := range c.Topics {
+		names[i] = t.Name
+		for _, h := range t.Handlers {
+			handlers[h.Name] = true
+		}
+	}
+	return fmt.Sprintf("group %s reads %s (%s) from %s (%s) and gives them to %s in %s",
+		c.Group, counted(len(names), "topic"), strings.Join(names, ", "), strings.Join(c.Kafka.Brokers, ","),
+		c.Kafka.security(), counted(len(handlers), "handler"), c.Postgres.Place())
+}
+
+func (k Kafka) security() string {
+	parts := []string{"no TLS", "no SASL"}
+	if k.TLS.Enabled {
+		parts[0] = "TLS"
+	}
+	if k.SASL.Mechanism != "" {
+		parts[1] = "SASL " + k.SASL.Mechanism
+	}
+	return strings.Join(parts, ", ")
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+func joinPort(host string, port uint16) string {
+	return net.JoinHostPort(host, strconv.Itoa(int(port)))
+}

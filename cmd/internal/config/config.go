@@ -1,0 +1,175 @@
+// Package config is what an operator says: one YAML file and the environment enter, a [Config] that has been
+// checked to the last key leaves, or an [*Error] that lists every fault at once. The comments of the structs'
+// fields are the reference of the keys.
+//
+// Every key can be given by an environment variable instead, which wins over the file: FIRSTSEEN_ and the key in
+// capitals, with _ for each dot. postgres.dsn is FIRSTSEEN_POSTGRES_DSN, kafka.brokers is FIRSTSEEN_KAFKA_BROKERS
+// (a list is separated by commas), topics is FIRSTSEEN_TOPICS (as YAML or JSON). An empty variable does not count.
+//
+// In the file's values ${NAME} stands for an environment variable, which must be set; $${ is a plain ${.
+// Durations are Go's ("500ms", "2m"), sizes have a unit ("512KiB", "4MiB") or are bytes.
+package config
+
+import "time"
+
+// Config is all that `firstseen run` can be told. Only postgres.dsn, kafka.brokers, group and topics are required.
+type Config struct {
+	// Postgres is the database that remembers the message IDs and that handlers work in.
+	Postgres Postgres `koanf:"postgres"`
+	// Kafka is the cluster that messages come from.
+	Kafka Kafka `koanf:"kafka"`
+	// Group is the Kafka consumer group, and the name of the positions in Postgres. Required.
+	Group string `koanf:"group"`
+	// Inbox names the memory of message IDs: programs that share an inbox share what they have seen. Default: the
+	// group. Renaming it forgets everything.
+	Inbox string `koanf:"inbox"`
+	// Topics are the topics to read and what is done with their messages. At least one is required.
+	Topics []Topic `koanf:"topics"`
+
+	// StartAt is where a partition is begun that was never read: earliest (default) or latest.
+	StartAt string `koanf:"start_at"`
+	// OnLoss is what happens where messages were deleted before they were read: continue (default) with what is
+	// left, or hold the partition.
+	OnLoss string `koanf:"on_loss"`
+	// OnReset is what happens where a topic was deleted and created again: hold (default) the partition, or
+	// restart it from its first message.
+	OnReset string `koanf:"on_reset"`
+	// OnPostgresBehind is what happens where Postgres is behind the committed offset, as after a restore: start
+	// from its position (default), or trust what is committed and skip the messages between.
+	OnPostgresBehind string `koanf:"on_postgres_behind"`
+
+	Batch    Batch    `koanf:"batch"`
+	Fetch    Fetch    `koanf:"fetch"`
+	Timeouts Timeouts `koanf:"timeouts"`
+	Log      Log      `koanf:"log"`
+}
+
+// Postgres says how to reach the database.
+type Postgres struct {
+	// DSN is a connection string, postgres://USER:PASSWORD@HOST:5432/DATABASE?sslmode=verify-full or libpq's
+	// host=... form. In the first, special characters of the password are percent-encoded. Without a password in
+	// it PGPASSWORD or ~/.pgpass serves. Required, unless DSNFile is given.
+	DSN Secret `koanf:"dsn"`
+	// DSNFile is a file that holds the connection string.
+	DSNFile string `koanf:"dsn_file"`
+	// Schema is the schema that `firstseen migrate up` made. Default firstseen.
+	Schema string `koanf:"schema"`
+	// MaxConnections caps the connections of this process. Default batch.transactions + 2; at least one more than
+	// batch.transactions.
+	MaxConnections int `koanf:"max_connections"`
+	// PreparedStatements is whether statements are prepared once for each connection. Say false where a pooler in
+	// transaction mode stands before Postgres that can't keep them: statements are then described once and sent whole
+	// each time. Default true.
+	PreparedStatements bool `koanf:"prepared_statements"`
+}
+
+// Kafka says how to reach the cluster.
+type Kafka struct {
+	// Brokers are addresses to find the cluster by, host:port. At least one is required.
+	Brokers List `koanf:"brokers"`
+	// ClientID is what brokers call this program in their logs. Default firstseen.
+	ClientID string `koanf:"client_id"`
+	TLS      TLS    `koanf:"tls"`
+	SASL     SASL   `koanf:"sasl"`
+}
+
+// TLS encrypts the connections to the brokers.
+type TLS struct {
+	// Enabled switches TLS on. Default false.
+	Enabled bool `koanf:"enabled"`
+	// CAFile holds the certificates, in PEM, that a broker's must be signed by. Default: the system's.
+	CAFile string `koanf:"ca_file"`
+	// CertFile and KeyFile are the certificate and key, in PEM, that this program shows to brokers. Default none.
+	CertFile string `koanf:"cert_file"`
+	KeyFile  string `koanf:"key_file"`
+	// ServerName is the name that the brokers' certificates must have. Default: the host of each address.
+	ServerName string `koanf:"server_name"`
+	// InsecureSkipVerify takes any certificate, and with it anyone who answers. Default false.
+	InsecureSkipVerify bool `koanf:"insecure_skip_verify"`
+}
+
+// SASL authenticates the connections to the brokers.
+type SASL struct {
+	// Mechanism is plain, scram-sha-256 or scram-sha-512. Default none: no authentication.
+	Mechanism string `koanf:"mechanism"`
+	// Username is required with a mechanism.
+	Username string `koanf:"username"`
+	// Password is required with a mechanism, unless PasswordFile is given.
+	Password Secret `koanf:"password"`
+	// PasswordFile is a file that holds the password; a line break at its end does not count.
+	PasswordFile string `koanf:"password_file"`
+}
+
+// Topic is one topic and its handlers.
+type Topic struct {
+	// Name is the topic's. Required.
+	Name string `koanf:"name"`
+	// ID lists where a message's ID is looked for, first that has one: header:NAME, cloudevents, json:/POINTER,
+	// key, position, hash, or hash:/POINTER,/POINTER. One may be written without a list. Default header:message-id,
+	// then header:id.
+	ID Sources `koanf:"id"`
+	// TenantHeader names the header that holds a message's tenant: an ID is unique within its tenant. Default
+	// none.
+	TenantHeader string `koanf:"tenant_header"`
+	// Handlers get each new message, in this order. At least one is required.
+	Handlers []Handler `koanf:"handlers"`
+}
+
+// Handler is a Postgres function that messages are given to.
+type Handler struct {
+	// Name is part of what an ID is unique within: renaming a handler makes every message new to it. Required.
+	Name string `koanf:"name"`
+	// Function is the function, name or schema.name. Required.
+	Function string `koanf:"function"`
+}
+
+// Batch is the size of what one transaction takes in.
+type Batch struct {
+	// Messages caps a batch's messages. Default 1000.
+	Messages int `koanf:"messages"`
+	// Bytes caps a batch's keys, values and headers; a larger message is a batch of its own. Default 4MiB.
+	Bytes Size `koanf:"bytes"`
+	// Transactions is how many batches are in a transaction at once. Default 4.
+	Transactions int `koanf:"transactions"`
+}
+
+// Fetch is how messages are read ahead.
+type Fetch struct {
+	// Buffer bounds the messages that are read ahead, decompressed, in memory. Default 64MiB.
+	Buffer Size `koanf:"buffer"`
+	// Wait is how long a broker waits for new messages before it answers. Default 500ms.
+	Wait time.Duration `koanf:"wait"`
+	// Bytes caps one answer, compressed. Default 8MiB.
+	Bytes Size `koanf:"bytes"`
+}
+
+// Timeouts are the limits and intervals.
+type Timeouts struct {
+	// Session is how long the group waits for a sign of life. Default 45s.
+	Session time.Duration `koanf:"session"`
+	// Rebalance is how long the group waits for its members in a rebalance. Default 60s.
+	Rebalance time.Duration `koanf:"rebalance"`
+	// Heartbeat is the time between two signs of life. Default 2s.
+	Heartbeat time.Duration `koanf:"heartbeat"`
+	// JoinBackoff is the pause before joining the group again after a failure. Default 1s.
+	JoinBackoff time.Duration `koanf:"join_backoff"`
+	// Request bounds each request to a broker. Default 10s.
+	Request time.Duration `koanf:"request"`
+	// Drain is how long open batches may go on when partitions are given up, or on SIGTERM. Default 15s, or less
+	// where session or rebalance leave less.
+	Drain time.Duration `koanf:"drain"`
+	// Handler bounds one call of a handler, for a whole batch. Default 5m.
+	Handler time.Duration `koanf:"handler"`
+	// CommitInterval is the time between two commits of offsets to Kafka. Default 1s.
+	CommitInterval time.Duration `koanf:"commit_interval"`
+	// MetadataInterval is the time between two looks for new partitions and moved leaders. Default 5s.
+	MetadataInterval time.Duration `koanf:"metadata_interval"`
+}
+
+// Log is what is written to standard error.
+type Log struct {
+	// Level is debug, info (default), warn or error.
+	Level string `koanf:"level"`
+	// Format is text (default) or json.
+	Format string `koanf:"format"`
+}

@@ -1,0 +1,40 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Error is all that is wrong with a config. It shows no secret.
+type Error struct {
+	// Source is the file, or says that there was none.
+	Source string
+	Faults []Fault
+}
+
+// Fault is one thing that is wrong.
+type Fault struct {
+	// Key is the key's path, like topics[0].name, or the name of an environment variable.
+	Key string
+	// Text says what is wrong and what to do.
+	Text string
+}
+
+func (f Fault) String() string {
+	if f.Key == "" {
+		return f.Text
+	}
+	return f.Key + ": " + f.Text
+}
+
+func (e *Error) Error() string {
+	if len(e.Faults) == 1 {
+		return fmt.Sprintf("config (%s): %s", e.Source, e.Faults[0])
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "config (%s) has %d faults:", e.Source, len(e.Faults))
+	for _, f := range e.Faults {
+		fmt.Fprintf(&b, "\n  %s", f)
+	}
+	return b.String()
+}

@@ -1,0 +1,195 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/file"
+	"github.com/knadh/koanf/v2"
+)
+
+// DefaultFile is read where no file is named, if it is there.
+const DefaultFile = "firstseen.yaml"
+
+// loader is one reading of a config; it gathers the faults.
+type loader struct {
+	path      string
+	environ   []string
+	values    *koanf.Koanf
+	variables map[string]string // key -> the environment variable that it came from
+	unshown   map[string]bool   // keys whose value is not to be shown
+	faults    []Fault
+	// unreadable is a file without any key to check.
+	unreadable bool
+}
+
+// Load reads a config from the file at path and from the environment, written NAME=value as os.Environ gives it, and
+// checks it without connecting anywhere. An empty path is the file that FIRSTSEEN_CONFIG names, or firstseen.yaml
+// in the working directory, or none where that is missing. The error is an *Error with every fault.
+func Load(path string, environ []string) (Config, error) {
+	l, c := load(path, environ)
+	if !l.unreadable {
+		l.readSecrets(&c)
+		l.validate(&c)
+	}
+	return c, l.err()
+}
+
+// LoadPostgres is Load for a command that needs the database only: the other sections may be unfinished, but not
+// misspelt. What is set in override wins over file and environment; withDSN says that a connection string is
+// required.
+func LoadPostgres(path string, environ []string, override Postgres, withDSN bool) (Postgres, error) {
+	l, c := load(path, environ)
+	if override.Schema != "" {
+		c.Postgres.Schema = override.Schema
+	}
+	if override.DSN != "" {
+		c.Postgres.DSN, c.Postgres.DSNFile = override.DSN, ""
+	}
+	if withDSN && !l.unreadable {
+		l.readDSN(&c.Postgres)
+		l.checkDSN(c.Postgres)
+	}
+	l.checkSchema(c.Postgres)
+	return c.Postgres, l.err()
+}
+
+func load(path string, environ []string) (*loader, Config) {
+	l := &loader{
+		path: path, environ: environ, values: koanf.New("."),
+		variables: map[string]string{}, unshown: map[string]bool{},
+	}
+	l.loadFile()
+	l.loadEnviron()
+	c := Config{Postgres: Postgres{PreparedStatements: true}}
+	l.decode(&c)
+	return l, c
+}
+
+func (l *loader) loadFile() {
+	if l.path == "" {
+		l.path, _ = l.lookup(FileVariable)
+	}
+	optional := l.path == ""
+	if optional {
+		l.path = DefaultFile
+	}
+	parsed := koanf.New(".")
+	err := parsed.Load(file.Provider(l.path), yaml.Parser())
+	switch {
+	case optional && errors.Is(err, fs.ErrNotExist):
+		l.path = ""
+		return
+	case isFileError(err):
+		l.unreadable = true
+		l.fault("", "%v", err)
+		return
+	case err != nil:
+		l.unreadable = true
+		l.fault("", "%s", yamlFault(err))
+		return
+	}
+	values, _ := l.substitute("", parsed.Raw()).(map[string]any)
+	l.values = koanf.New(".")
+	if err := l.values.Load(rawValues(values), nil); err != nil {
+		l.fault("", "%v", err)
+	}
+}
+
+func isFileError(err error) bool {
+	var path *fs.PathError
+	return errors.As(err, &path)
+}
+
+// rawValues is a koanf.Provider of values that have been read already.
+type rawValues map[string]any
+
+func (r rawValues) Read() (map[string]any, error) { return r, nil }
+
+func (r rawValues) ReadBytes() ([]byte, error) { return nil, errors.ErrUnsupported }
+
+var yamlLine = regexp.MustCompile(`line \d+: [a-z ]+$|line \d+: mapping key .* already defined at line \d+`)
+
+// yamlFault is the parser's message where it quotes none of the file's values.
+func yamlFault(err error) string {
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "unknown anchor"):
+		return "not valid YAML: a value that begins with * must be in quotes"
+	case yamlLine.MatchString(text):
+		return "not valid YAML: " + strings.Join(yamlLine.FindAllString(text, -1), "; ")
+	}
+	return "not valid YAML: the file must hold keys and their values, one `key: value` a line"
+}
+
+func (l *loader) readSecrets(c *Config) {
+	l.readDSN(&c.Postgres)
+	l.readFile("kafka.sasl.password", &c.Kafka.SASL.Password, c.Kafka.SASL.PasswordFile)
+}
+
+func (l *loader) readDSN(p *Postgres) {
+	l.readFile("postgres.dsn", &p.DSN, p.DSNFile)
+	p.DSN = Secret(strings.TrimSpace(p.DSN.Reveal()))
+}
+
+// readFile sets a secret to what its file holds. The file's name, key_file, is beside the key.
+func (l *loader) readFile(key string, into *Secret, name string) {
+	switch {
+	case name == "":
+		return
+	case *into != "":
+		l.fault(key+"_file", "is given beside %s; keep one of the two", l.named(key))
+		return
+	}
+	text, err := os.ReadFile(name) //nolint:gosec // the operator says which
+	if err != nil {
+		l.fault(key+"_file", "%v", err)
+		return
+	}
+	*into = Secret(strings.TrimRight(string(text), "\r\n"))
+	if *into == "" {
+		l.fault(key+"_file", "the file %s is empty", name)
+	}
+}
+
+// fault notes what is wrong with the value of a key.
+func (l *loader) fault(path, format string, args ...any) {
+	l.faults = append(l.faults, Fault{Key: l.named(path), Text: fmt.Sprintf(format, args...)})
+}
+
+// named is the key, and the environment variable where its value comes from there.
+func (l *loader) named(path string) string {
+	if v, ok := l.variables[indexes.ReplaceAllString(path, "")]; ok {
+		return fmt.Sprintf("%s (%s)", path, v)
+	}
+	return path
+}
+
+// has says whether a key or its section has been found faulty already: it needs no second fault for being missing.
+func (l *loader) has(path string) bool {
+	for path != "" {
+		if slices.ContainsFunc(l.faults, func(f Fault) bool { return f.Key == l.named(path) }) {
+			return true
+		}
+		section, _ := split(path)
+		path = strings.TrimSuffix(section, ".")
+	}
+	return false
+}
+
+func (l *loader) err() error {
+	if len(l.faults) == 0 {
+		return nil
+	}
+	e := &Error{Source: l.path, Faults: l.faults}
+	if l.path == "" {
+		e.Source = "from the environment, no " + DefaultFile + " here"
+	}
+	return e
+}

@@ -1,0 +1,165 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const complete = `
+postgres: {dsn: "postgres://app:${PW}@db:5432/shop", schema: seen, max_connections: 9, prepared_statements: false}
+kafka:
+  brokers: [kafka-1:9092, "kafka-2:9092"]
+  client_id: billing
+group: billing
+inbox: shared
+topics:
+  - name: orders
+    id: [json:/event/id, "hash:/a,/b", position]
+    tenant_header: tenant
+    handlers: [{name: book, function: app.book_order}]
+  - {name: refunds, id: cloudevents, handlers: [{name: book, function: app.book_order}]}
+start_at: latest
+on_loss: hold
+on_reset: restart
+on_postgres_behind: committed
+batch: {messages: 500, bytes: 1MiB, transactions: 8}
+fetch: {buffer: 128MiB, wait: 250ms, bytes: 65536}
+timeouts: {session: 30s, rebalance: 40s, heartbeat: 1s, join_backoff: 2s, request: 5s, drain: 10s, handler: 1m,
+  commit_interval: 3s, metadata_interval: 4s}
+log: {level: debug, format: json}
+`
+
+const minimal = `
+postgres: {dsn: "postgres://app@db/shop"}
+kafka: {brokers: [kafka-1:9092]}
+group: billing
+topics: [{name: orders, handlers: [{name: book, function: book_order}]}]
+`
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+func loadText(t *testing.T, text string, environ ...string) (Config, error) {
+	t.Helper()
+	return Load(write(t, "firstseen.yaml", text), environ)
+}
+
+// faults are the lines of a config's error, without the file's path.
+func faults(t *testing.T, err error) []string {
+	t.Helper()
+	var e *Error
+	require.ErrorAs(t, err, &e)
+	lines := make([]string, len(e.Faults))
+	for i, f := range e.Faults {
+		lines[i] = f.String()
+	}
+	return lines
+}
+
+func TestEveryKeyReachesTheConfig(t *testing.T) {
+	got, err := loadText(t, complete, "PW=pw")
+	require.NoError(t, err)
+	book := []Handler{{"book", "app.book_order"}}
+	require.Equal(t, Config{
+		Postgres: Postgres{DSN: "postgres://app:pw@db:5432/shop", Schema: "seen", MaxConnections: 9},
+		Kafka:    Kafka{Brokers: List{"kafka-1:9092", "kafka-2:9092"}, ClientID: "billing"},
+		Group:    "billing", Inbox: "shared",
+		Topics: []Topic{
+			{Name: "orders", ID: Sources{"json:/event/id", "hash:/a,/b", "position"}, TenantHeader: "tenant", Handlers: book},
+			{Name: "refunds", ID: Sources{"cloudevents"}, Handlers: book},
+		},
+		StartAt: "latest", OnLoss: "hold", OnReset: "restart", OnPostgresBehind: "committed",
+		Batch: Batch{Messages: 500, Bytes: 1 << 20, Transactions: 8},
+		Fetch: Fetch{Buffer: 128 << 20, Wait: 250 * time.Millisecond, Bytes: 65536},
+		Timeouts: Timeouts{30 * time.Second, 40 * time.Second, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
+			time.Minute, 3 * time.Second, 4 * time.Second},
+		Log: Log{"debug", "json"},
+	}, got)
+}
+
+func TestWhatIsLeftOutOrEmptyHasItsDefault(t *testing.T) {
+	got, err := loadText(t, minimal+"inbox:\nbatch:\ntimeouts: {drain: }\n")
+	require.NoError(t, err)
+	require.Equal(t, "billing", got.Inbox)
+	require.True(t, got.Postgres.PreparedStatements)
+	withNull := strings.Replace(minimal, `shop"`, `shop", prepared_statements: `, 1)
+	got, err = loadText(t, withNull)
+	require.NoError(t, err)
+	require.True(t, got.Postgres.PreparedStatements)
+}
+
+func TestEnvironmentWinsOverTheFile(t *testing.T) {
+	got, err := loadText(t, minimal,
+		"FIRSTSEEN_POSTGRES_DSN=postgres://other@db/other", "FIRSTSEEN_KAFKA_BROKERS=a:1, b:2",
+		"FIRSTSEEN_POSTGRES_PREPARED_STATEMENTS=false", "FIRSTSEEN_BATCH_MESSAGES=7", "FIRSTSEEN_BATCH_BYTES=2MiB",
+		"FIRSTSEEN_TIMEOUTS_DRAIN=3s", "FIRSTSEEN_GROUP=", "FIRSTSEEN_LOG_LEVEL=warn",
+		`FIRSTSEEN_TOPICS=[{name: other, id: key, handlers: [{name: h, function: f}]}]`,
+		"FIRSTSEEN_SERVICE_HOST=10.0.0.1", "FIRSTSEEN_PORT=tcp://10.0.0.1:80", "FIRSTSEEN_ADMIN_PORT_80_TCP_ADDR=10.0.0.1",
+		"FIRSTSEEN_TEST_POSTGRES=x", "OTHER=y")
+	require.NoError(t, err)
+	require.Equal(t, "postgres://other@db/other", got.Postgres.DSN.Reveal())
+	require.Equal(t, List{"a:1", "b:2"}, got.Kafka.Brokers)
+	require.False(t, got.Postgres.PreparedStatements)
+	require.Equal(t, Batch{Messages: 7, Bytes: 2 << 20}, got.Batch)
+	require.Equal(t, 3*time.Second, got.Timeouts.Drain)
+	require.Equal(t, "billing", got.Group)
+	require.Equal(t, []Topic{{Name: "other", ID: Sources{"key"}, Handlers: []Handler{{"h", "f"}}}}, got.Topics)
+}
+
+func TestVariableOfEachKeyIsItsOwn(t *testing.T) {
+	seen := map[string]string{}
+	for _, k := range keys {
+		if v := k.variable(); v != "" {
+			require.Empty(t, seen[v], "%s and %s", seen[v], k.path)
+			require.False(t, foreign.MatchString(v), v)
+			seen[v] = k.path
+		}
+	}
+	require.Len(t, seen, 41) // all leaves but those in lists, and topics
+}
+
+func TestFileIsFoundByFlagVariableAndDefault(t *testing.T) {
+	path := write(t, "x.yaml", minimal)
+	_, err := Load("", []string{FileVariable + "=" + path})
+	require.NoError(t, err)
+	t.Chdir(filepath.Dir(write(t, DefaultFile, minimal)))
+	_, err = Load("", nil)
+	require.NoError(t, err)
+	_, err = Load("missing.yaml", nil)
+	require.ErrorContains(t, err, "missing.yaml: no such file")
+}
+
+func TestExampleOfTheReadmeIsAConfig(t *testing.T) {
+	path := filepath.Join("..", "..", "..", "testdata", "firstseen.yaml")
+	got, err := Load(path, []string{"POSTGRES_PASSWORD=secret"})
+	require.NoError(t, err)
+	require.Len(t, got.Topics, 2)
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.LessOrEqual(t, strings.Count(string(text), "\n"), 15)
+}
+
+func TestPostgresAloneNeedsNoOtherSection(t *testing.T) {
+	path := write(t, "x.yaml", "postgres: {dsn: 'postgres://a@b/c', schema: s}\ngroup:\n")
+	got, err := LoadPostgres(path, nil, Postgres{}, true)
+	require.NoError(t, err)
+	require.Equal(t, "s", got.Schema)
+	got, err = LoadPostgres(path, nil, Postgres{DSN: "postgres://d@e/f", Schema: "t"}, true)
+	require.NoError(t, err)
+	require.Equal(t, "postgres://d@e/f", got.DSN.Reveal())
+	require.Equal(t, "t", got.Schema)
+	_, err = LoadPostgres(write(t, "y.yaml", "postgres: {schema: s}\nkafka: {broker: x}\n"), nil, Postgres{}, true)
+	require.Equal(t, []string{
+		"kafka.broker: unknown key; did you mean kafka.brokers?",
+		"postgres.dsn: is required; write postgres://USER:PASSWORD@HOST:5432/DATABASE, or give postgres.dsn_file",
+	}, faults(t, err))
+}

@@ -1,0 +1,84 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const defaultTransactions = 4
+
+// dsnAdvice stands for the parser's message, which can quote pieces of a password.
+const dsnAdvice = "can't be read as a connection string; write postgres://USER:PASSWORD@HOST:5432/DATABASE and percent-encode " +
+	"special characters of the password (@ is %40, / is %2F, # is %23)"
+
+func (l *loader) checkDSN(p Postgres) {
+	if p.DSN == "" {
+		if !l.has("postgres.dsn_file") {
+			l.require("postgres.dsn", "", "write postgres://USER:PASSWORD@HOST:5432/DATABASE, or give postgres.dsn_file")
+		}
+		return
+	}
+	_, err := pgxpool.ParseConfig(p.DSN.Reveal())
+	var file *fs.PathError
+	switch {
+	case errors.As(err, &file):
+		l.fault("postgres.dsn", "names a file that can't be read: %v", file)
+	case err != nil:
+		l.fault("postgres.dsn", "%s", dsnAdvice)
+	}
+}
+
+func (l *loader) checkConnections(c *Config) {
+	transactions := max(c.Batch.Transactions, 0)
+	if transactions == 0 {
+		transactions = defaultTransactions
+	}
+	if n := c.Postgres.MaxConnections; n > 0 && n <= transactions {
+		l.fault("postgres.max_connections", "%d is too few; each of the %d transactions (batch.transactions) needs one and one is to spare",
+			n, transactions)
+	}
+}
+
+// Pool is the connection pool's config: as the keys say, over what the connection string says.
+func (c Config) Pool() (*pgxpool.Config, error) {
+	pool, err := pgxpool.ParseConfig(c.Postgres.DSN.Reveal())
+	if err != nil {
+		return nil, errors.New("postgres.dsn " + dsnAdvice)
+	}
+	pool.MaxConns = int32(c.connections()) //nolint:gosec // a number of connections
+	if !c.Postgres.PreparedStatements {
+		pool.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
+	params := pool.ConnConfig.RuntimeParams
+	if params["application_name"] == "" {
+		params["application_name"] = "firstseen " + c.Group
+	}
+	return pool, nil
+}
+
+func (c Config) connections() int {
+	switch {
+	case c.Postgres.MaxConnections > 0:
+		return c.Postgres.MaxConnections
+	case c.Batch.Transactions > 0:
+		return c.Batch.Transactions + 2
+	}
+	return defaultTransactions + 2
+}
+
+// Place is the database as people name it: host, port and database, nothing of the login.
+func (p Postgres) Place() string {
+	c, err := pgx.ParseConfig(p.DSN.Reveal())
+	if err != nil {
+		return "postgres"
+	}
+	host := c.Host
+	if !strings.HasPrefix(host, "/") {
+		host = joinPort(host, c.Port)
+	}
+	return host + "/" + c.Database
+}

@@ -1,0 +1,64 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Secret is a value that no log, error or print shows. Reveal gives it.
+type Secret string
+
+const hidden = "***"
+
+// Reveal is the value itself.
+func (s Secret) Reveal() string { return string(s) }
+
+// String hides the value.
+func (s Secret) String() string { return hidden }
+
+// Format hides the value from every verb of fmt.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(hidden)) }
+
+// LogValue hides the value from slog.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(hidden) }
+
+// MarshalText hides the value from encoders.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
+
+// List is a list of texts; in one text they are separated by commas.
+type List []string
+
+// Sources is a list of texts, or one text alone.
+type Sources []string
+
+// Size is a number of bytes.
+type Size int64
+
+var units = []struct {
+	suffix string
+	bytes  int64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30},
+	{"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}, {"", 1},
+}
+
+var errSize = errors.New("is not a size; write a number with B, KiB, MiB or GiB, like 4MiB")
+
+func parseSize(text string) (Size, error) {
+	for _, u := range units {
+		digits, ok := strings.CutSuffix(text, u.suffix)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
+		if err != nil || n > math.MaxInt64/u.bytes {
+			return 0, errSize
+		}
+		return Size(n * u.bytes), nil
+	}
+	return 0, errSize
+}

@@ -1,0 +1,158 @@
+package config
+
+import (
+	"math"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/firstseen/firstseen/consumer"
+)
+
+// validate checks what the types alone don't, and fills in the inbox.
+func (l *loader) validate(c *Config) {
+	l.checkDSN(c.Postgres)
+	l.checkSchema(c.Postgres)
+	l.checkConnections(c)
+	l.checkBrokers(c.Kafka.Brokers)
+	_, faults := c.Kafka.TLS.config()
+	l.faults = append(l.faults, faults...)
+	l.checkSASL(c.Kafka.SASL)
+	l.checkNames(c)
+	l.checkTopics(c.Topics)
+	l.checkChoices(c)
+	l.checkSizes(c)
+	l.checkTimeouts(c.Timeouts)
+	if c.Inbox == "" {
+		c.Inbox = c.Group
+	}
+}
+
+// require notes a key that has no value, unless it has been found faulty already.
+func (l *loader) require(path, value, advice string) bool {
+	if strings.TrimSpace(value) != "" {
+		return true
+	}
+	if !l.has(path) {
+		l.fault(path, "is required; %s", advice)
+	}
+	return false
+}
+
+func (l *loader) checkBrokers(brokers []string) {
+	if len(brokers) == 0 {
+		l.require("kafka.brokers", "", "list at least one address, host:port")
+	}
+	for i, b := range brokers {
+		host, port, err := net.SplitHostPort(b)
+		n, errPort := strconv.Atoi(port)
+		if err == nil && host != "" && errPort == nil && n > 0 && n <= math.MaxUint16 {
+			continue
+		}
+		path := "kafka.brokers[" + strconv.Itoa(i) + "]"
+		shown := ""
+		if !l.unshown[path] && !l.unshown["kafka.brokers"] && !strings.Contains(b, "@") {
+			shown = strconv.Quote(b) + " "
+		}
+		l.fault(path, "%sis not an address; write host:port, like kafka-1:9092", shown)
+	}
+}
+
+func (l *loader) checkSASL(s SASL) {
+	mechanisms := []string{"plain", "scram-sha-256", "scram-sha-512"}
+	if s.Mechanism == "" {
+		if s.Username != "" || s.Password != "" || s.PasswordFile != "" {
+			l.require("kafka.sasl.mechanism", "", "write one of "+strings.Join(mechanisms, ", ")+", or take the other keys out")
+		}
+		return
+	}
+	l.choice("kafka.sasl.mechanism", s.Mechanism, mechanisms...)
+	l.require("kafka.sasl.username", s.Username, "the mechanism needs one")
+	if !l.has("kafka.sasl.password_file") {
+		l.require("kafka.sasl.password", s.Password.Reveal(), "give it as ${NAME} or by kafka.sasl.password_file, not in the file itself")
+	}
+	if _, err := s.config(); err != nil {
+		l.fault("kafka.sasl", "username or password has a character that %s does not allow (RFC 4013)", s.Mechanism)
+	}
+}
+
+func (l *loader) checkNames(c *Config) {
+	l.require("group", c.Group, "name the consumer group")
+	if c.Inbox != "" {
+		l.require("inbox", c.Inbox, "or leave it out: it is the group's name then")
+	}
+}
+
+func (l *loader) choice(path, value string, allowed ...string) {
+	if value == "" || slices.Contains(allowed, value) {
+		return
+	}
+	l.fault(path, "%sis none of %s", l.shown(path), strings.Join(allowed, ", "))
+}
+
+func (l *loader) checkChoices(c *Config) {
+	texts := func(policies ...consumer.Policy) (names []string) {
+		for _, p := range policies {
+			names = append(names, string(p))
+		}
+		return names
+	}
+	l.choice("start_at", c.StartAt, string(consumer.Earliest), string(consumer.Latest))
+	l.choice("on_loss", c.OnLoss, texts(consumer.Continue, consumer.Hold)...)
+	l.choice("on_reset", c.OnReset, texts(consumer.Hold, consumer.Restart)...)
+	l.choice("on_postgres_behind", c.OnPostgresBehind, texts(consumer.Position, consumer.Committed)...)
+	l.choice("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	l.choice("log.format", c.Log.Format, "text", "json")
+}
+
+// maxAnswer is what fits the field of a fetch request.
+const maxAnswer = math.MaxInt32
+
+func (l *loader) checkSizes(c *Config) {
+	if c.Fetch.Bytes > maxAnswer {
+		l.fault("fetch.bytes", "is too large; at most 2GiB less one byte fit a request, and a few MiB are enough")
+	}
+}
+
+var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
+
+func (l *loader) checkSchema(p Postgres) {
+	if p.Schema != "" && (!schemaName.MatchString(p.Schema) || strings.HasPrefix(p.Schema, "pg_")) {
+		l.fault("postgres.schema", "%smust be 1 to 63 lower-case letters, digits and underscores, not starting with a digit or pg_",
+			l.shown("postgres.schema"))
+	}
+}
+
+// The consumer's defaults and its reserve for a handler that ignores its end: a test holds them against the
+// consumer's own check.
+const (
+	defaultSession, defaultRebalance = 45 * time.Second, 60 * time.Second
+	defaultHeartbeat, defaultRequest = 2 * time.Second, 10 * time.Second
+	cutOff                           = 7 * time.Second
+)
+
+func (l *loader) checkTimeouts(t Timeouts) {
+	session, rebalance := or(t.Session, defaultSession), or(t.Rebalance, defaultRebalance)
+	heartbeat, request := or(t.Heartbeat, defaultHeartbeat), or(t.Request, defaultRequest)
+	if heartbeat*3 > session {
+		l.fault("timeouts.heartbeat", "%s is too long; make it at most a third of timeouts.session, which is %s", heartbeat, session)
+	}
+	limit := min(session, rebalance) - heartbeat - request - cutOff
+	if limit < time.Second {
+		l.fault("timeouts.session", "the shorter of session and rebalance leaves no time to drain; make both at least %s, "+
+			"which is heartbeat, request and %s", heartbeat+request+cutOff+time.Second, cutOff+time.Second)
+	} else if t.Drain > limit {
+		l.fault("timeouts.drain", "%s is too long; with these session, rebalance, heartbeat and request timeouts it can be %s at most",
+			t.Drain, limit)
+	}
+}
+
+func or(value, def time.Duration) time.Duration {
+	if value > 0 {
+		return value
+	}
+	return def
+}

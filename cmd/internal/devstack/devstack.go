@@ -1,0 +1,89 @@
+// Package devstack is `firstseen dev`: everything that a first look at firstseen needs, in one process and its
+// children, and a check of its own result.
+//
+// A producer sends account movements, many of them twice. A consumer in a child process books them: it may be
+// killed at any moment, and is started again. In come [Options]; what leaves are lines or a live view for a person,
+// and a [Summary] with the verdict. Nothing in the verdict is the consumer's word: what was sent is in the producer's
+// [ledger], what took effect is read from Postgres, and what is left to do from the broker.
+package devstack
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+)
+
+// Options say what to run. The zero value starts everything, and runs until it is interrupted.
+type Options struct {
+	// For is how long to produce before the final check. Default: until interrupted.
+	For time.Duration
+	// Rate is how many messages are produced a second, copies included. Default 2000.
+	Rate int
+	// Duplicates is the share of produced messages that are copies, from 0 up to but not including 1.
+	Duplicates float64
+	// Partitions is how many partitions the topic has. Default 4.
+	Partitions int
+	// CrashEvery is how often the consumer is killed, on average. Default never.
+	CrashEvery time.Duration
+	// Kafka is the address of a running broker. Default: an embedded one.
+	Kafka string
+	// Postgres is the connection string of a running server's database. Default: an embedded server.
+	Postgres string
+	// Data is the directory of the embedded Postgres' data, which is kept. Default a temporary one.
+	Data string
+
+	// Out gets the view: live where it is a terminal, else lines. Default standard error.
+	Out *os.File
+	// In is where keys come from, if it is a terminal and Out is one. Default none.
+	In *os.File
+	// Consumer are the arguments with which this program runs as the consumer, see [Consume]. Required.
+	Consumer []string
+}
+
+// Validate reports every fault of the options at once.
+func (o *Options) Validate() error {
+	var faults []string
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	if o.Duplicates < 0 || o.Duplicates >= 1 {
+		fault("duplicates: %v is not a share from 0 up to but not including 1", o.Duplicates)
+	}
+	if o.Rate < 0 || o.Rate > maxRate {
+		fault("rate: %d is not between 1 and %d messages a second", o.Rate, maxRate)
+	}
+	if o.Partitions < 0 || o.Partitions > accounts {
+		fault("partitions: %d is not between 1 and %d", o.Partitions, accounts)
+	}
+	if o.For < 0 || o.CrashEvery < 0 {
+		fault("for and crash-every: a time can't be negative")
+	}
+	if o.Data != "" && o.Postgres != "" {
+		fault("data and postgres: the directory is the embedded server's, which does not run beside another")
+	}
+	if len(o.Consumer) == 0 {
+		fault("consumer: arguments are required")
+	}
+	if len(faults) > 0 {
+		return errors.New(strings.Join(faults, "; "))
+	}
+	return nil
+}
+
+func (o *Options) setDefaults() {
+	if o.Rate == 0 {
+		o.Rate = 2000
+	}
+	if o.Partitions == 0 {
+		o.Partitions = 4
+	}
+	if o.Out == nil {
+		o.Out = os.Stderr
+	}
+}
+
+// say writes one line for a person.
+func say(w io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(w, format+"\n", args...)
+}

@@ -1,0 +1,119 @@
+package devstack
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// shortRun is a run of this test binary; its view goes to the returned file.
+func shortRun(t *testing.T) (Options, *os.File) {
+	t.Helper()
+	out, err := os.Create(filepath.Join(t.TempDir(), "view"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = out.Close() })
+	return Options{For: 3 * time.Second, Duplicates: 0.3, Out: out, Consumer: asConsumer}, out
+}
+
+func text(t *testing.T, f *os.File) string {
+	t.Helper()
+	b, err := os.ReadFile(f.Name())
+	require.NoError(t, err)
+	return string(b)
+}
+
+func TestEverythingReceivedOnceWhereNothingCrashes(t *testing.T) {
+	o, out := shortRun(t)
+	s, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	require.True(t, s.OK, "%+v\n%s", s, text(t, out))
+	require.Equal(t, s.Produced, s.Received, "the trigger's count is that of the producer")
+	require.Equal(t, s.Unique, s.New)
+	require.Zero(t, s.Crashes)
+	require.InDelta(t, 0.3*float64(s.Produced), float64(s.Duplicates), 0.05*float64(s.Produced))
+}
+
+func TestKilledConsumerIsFollowedByAnotherWithinSeconds(t *testing.T) {
+	o, out := shortRun(t)
+	o.For, o.CrashEvery = 8*time.Second, 2*time.Second
+	s, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	require.True(t, s.OK, "%+v\n%s", s, text(t, out))
+	require.GreaterOrEqual(t, s.Crashes, 2)
+	require.Greater(t, s.Received, s.Produced, "a crash has messages delivered again")
+	require.Contains(t, text(t, out), "took over within")
+}
+
+func TestSecondEffectMakesTheRunFail(t *testing.T) {
+	o, out := shortRun(t)
+	go func() {
+		for t.Context().Err() == nil && !strings.Contains(text(t, out), "00:01  produced") {
+			time.Sleep(10 * time.Millisecond)
+		}
+		bookAgain(t, dsn(text(t, out)))
+	}()
+	s, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	require.False(t, s.OK, "%+v\n%s", s, text(t, out))
+	require.Equal(t, s.Unique+1, s.Effects)
+	require.Contains(t, text(t, out), "IS NOT", "it shows at once")
+	require.Contains(t, text(t, out), "log is kept")
+}
+
+// dsn is the connection string that the view names.
+func dsn(view string) string {
+	_, rest, _ := strings.Cut(view, "psql '")
+	dsn, _, _ := strings.Cut(rest, "'")
+	return dsn
+}
+
+// bookAgain does what a handler would do for a message that came twice.
+func bookAgain(t *testing.T, dsn string) {
+	ctx := context.Background()
+	db, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer db.Close(ctx)
+	_, err = db.Exec(ctx, `
+		with one as (select id, account from bank.movements limit 1),
+		again as (insert into bank.movements (id, account, amount) select id, account, 7 from one)
+		update bank.accounts a set balance = a.balance + 7 from one where a.account = one.account`)
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConsumerThatCannotStartEndsTheRunWithItsLog(t *testing.T) {
+	o, _ := shortRun(t)
+	o.For, o.Consumer = time.Minute, []string{"-test.run=^$", "-no-such-flag"}
+	_, err := Run(t.Context(), o)
+	require.ErrorContains(t, err, "5 times in a row")
+	require.ErrorContains(t, err, "no-such-flag", "the end of its log")
+}
+
+func TestEndOfTheContextHasTheConsumerCatchUp(t *testing.T) {
+	o, out := shortRun(t)
+	o.For = 0
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	s, err := Run(ctx, o)
+	require.NoError(t, err, text(t, out))
+	require.True(t, s.OK, "%+v\n%s", s, text(t, out))
+	require.Positive(t, s.Produced)
+}
+
+func TestOptionsReportEveryFaultAtOnce(t *testing.T) {
+	o := Options{Duplicates: 1, Rate: -1, Partitions: 1e6, For: -1, Data: "x", Postgres: "y"}
+	err := o.Validate()
+	for _, name := range []string{"duplicates", "rate", "partitions", "for and crash-every", "data and postgres", "consumer"} {
+		require.ErrorContains(t, err, name)
+	}
+}

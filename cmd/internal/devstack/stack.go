@@ -1,0 +1,130 @@
+package devstack
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/firstseen/firstseen/dedup/deduptest/child"
+	"github.com/firstseen/firstseen/dedup/deduptest/pgserver"
+	"github.com/firstseen/firstseen/migrations"
+)
+
+// stack is what a run stands on: Postgres with its tables, and a broker with its topic.
+type stack struct {
+	names    names
+	options  *Options
+	dsn      string
+	postgres *pgserver.Server // nil where a server was named
+	db       *pgxpool.Pool
+	broker   *broker
+	scratch  *child.Scratch // the consumer's log
+}
+
+// openStack starts what is not named, and makes the schemas, the topic and the tables.
+func openStack(ctx context.Context, o *Options) (_ *stack, err error) {
+	s := &stack{names: newNames(o), options: o, dsn: o.Postgres}
+	defer func() {
+		if err != nil {
+			s.close(o.Out)
+		}
+	}()
+	if s.scratch, err = child.NewScratch("dev", nil); err != nil {
+		return nil, err
+	}
+	if s.dsn == "" {
+		if err := s.startPostgres(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := migrations.Up(ctx, s.dsn, migrations.Config{Schema: s.names.Schema}); err != nil {
+		return nil, err
+	}
+	if s.db, err = openPool(ctx, s.dsn, s.names.searchPath()); err != nil {
+		return nil, err
+	}
+	if err := createBank(ctx, s.db, s.names.Bank); err != nil {
+		return nil, err
+	}
+	s.broker, err = openBroker(ctx, o.Kafka, s.names, o.Partitions)
+	return s, err
+}
+
+func (s *stack) startPostgres(ctx context.Context) (err error) {
+	if s.postgres, err = pgserver.Start(ctx, pgserver.Config{Dir: s.options.Data}); err != nil {
+		return err
+	}
+	s.dsn = s.postgres.DSN(pgserver.Superuser)
+	return nil
+}
+
+// openPool's connections find the bank's tables first, then firstseen's.
+func openPool(ctx context.Context, dsn, searchPath string) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("connect to postgres: %w", err)
+	}
+	cfg.ConnConfig.RuntimeParams["search_path"] = searchPath
+	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
+// announce tells what runs, and where to look into it.
+func (s *stack) announce(out io.Writer) {
+	if s.postgres == nil {
+		say(out, "postgres  the one you named; schemas %s and %s", s.names.Schema, s.names.Bank)
+	} else {
+		say(out, "postgres  embedded; data in %s", s.postgres.Dir())
+		say(out, "          psql '%s' (schemas %s and %s)", s.dsn, s.names.Schema, s.names.Bank)
+	}
+	kafka := "embedded"
+	if s.broker.embedded == nil {
+		kafka = "the one you named"
+	}
+	say(out, "kafka     %s; %s, topic %s, group %s", kafka, s.broker.addr, s.names.Topic, s.names.Group)
+	say(out, "consumer  a child process; log in %s", s.log())
+}
+
+// log is the file that all consumers of the run write to.
+func (s *stack) log() string { return s.scratch.Path("consumer.log") }
+
+// keepLog saves the consumer's log from being removed.
+func (s *stack) keepLog(out io.Writer) {
+	kept := s.scratch.Dir + ".log"
+	if err := os.Rename(s.log(), kept); err == nil {
+		say(out, "The consumer's log is kept: %s", kept)
+	}
+}
+
+// close ends everything that runs, and tells what is left.
+func (s *stack) close(out io.Writer) {
+	if s.db != nil {
+		s.db.Close()
+	}
+	if s.postgres != nil {
+		s.closePostgres(out)
+	} else if s.db != nil {
+		say(out, "Left in Postgres: schemas %s, %s", s.names.Schema, s.names.Bank)
+	}
+	if s.broker != nil {
+		s.broker.close()
+		if s.broker.embedded == nil {
+			say(out, "Left in Kafka: topic %s, group %s", s.names.Topic, s.names.Group)
+		}
+	}
+	s.scratch.Remove()
+}
+
+func (s *stack) closePostgres(out io.Writer) {
+	dir := s.postgres.Dir()
+	if err := s.postgres.Close(); err != nil {
+		say(out, "%v", err)
+	}
+	if s.options.Data != "" {
+		say(out, "Postgres is stopped; its data is in %s (schemas %s, %s)", dir, s.names.Schema, s.names.Bank)
+		return
+	}
+	say(out, "Postgres is stopped; its data, in %s, is removed (--data DIR keeps it)", dir)
+}

@@ -1,0 +1,58 @@
+package devstack
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Summary is what a run came to, read with the consumer stopped.
+type Summary struct {
+	Produced        int64 `json:"produced"`         // messages that the broker confirmed, copies included
+	Unique          int64 `json:"unique"`           // different movements among them
+	Received        int64 `json:"received"`         // messages that committed transactions took, each as often as it was taken
+	New             int64 `json:"new"`              // rows in the inbox
+	Duplicates      int64 `json:"duplicates"`       // received, less new
+	Effects         int64 `json:"effects"`          // rows in movements
+	Crashes         int   `json:"crashes"`          // deaths of the consumer that nobody asked it for
+	Lag             int64 `json:"lag"`              // messages beyond the committed offsets
+	Balance         int64 `json:"balance"`          // over all accounts
+	ExpectedBalance int64 `json:"expected_balance"` // by the producer's ledger
+	OK              bool  `json:"ok"`
+}
+
+// judge sets OK: nothing is missing, and nothing took effect twice.
+func (s Summary) judge() Summary {
+	s.OK = s.Effects == s.Unique && s.Balance == s.ExpectedBalance && s.Lag == 0
+	return s
+}
+
+// String says the verdict in one sentence or two, a line each.
+func (s Summary) String() string {
+	switch {
+	case s.Lag != 0:
+		return fmt.Sprintf("NOT DONE: %s messages are still to be consumed, so nothing can be said yet", commas(s.Lag))
+	case s.Effects != s.Unique:
+		return fmt.Sprintf("WRONG: %s movements have %s effects", commas(s.Unique), commas(s.Effects))
+	case s.Balance != s.ExpectedBalance:
+		return fmt.Sprintf("WRONG: the balance is %s and should be %s", commas(s.Balance), commas(s.ExpectedBalance))
+	}
+	return fmt.Sprintf("OK: %s movements took effect once each, and the balance is %s, as expected.\n"+
+		"    %s messages brought them, and were received %s times; the consumer crashed %s.",
+		commas(s.Unique), commas(s.Balance), commas(s.Produced), commas(s.Received), times(s.Crashes))
+}
+
+func times(n int) string {
+	switch n {
+	case 0:
+		return "never"
+	case 1:
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// JSON is the summary in one line.
+func (s Summary) JSON() (string, error) {
+	text, err := json.Marshal(s)
+	return string(text), err
+}

@@ -1,0 +1,122 @@
+package consumer_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/handlers"
+)
+
+// kills is how often the crash test kills its consumer: FIRSTSEEN_TEST_KILLS, by default 100.
+func kills(t *testing.T) int {
+	text := os.Getenv("FIRSTSEEN_TEST_KILLS")
+	if text == "" {
+		return 100
+	}
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err, "FIRSTSEEN_TEST_KILLS")
+	return n
+}
+
+func TestConsumerKilledAgainAndAgainLosesNothingAndRepeatsNothing(t *testing.T) {
+	t.Run("fake", func(t *testing.T) { killAgainAndAgain(t, consumertest.NewFake(t).Addr, kills(t)) })
+	t.Run("kafka", func(t *testing.T) { killAgainAndAgain(t, consumertest.Kafka(t), (kills(t)+9)/10) })
+}
+
+// killPoints are the places where the consumer kills itself; at every other round it is killed at random.
+var killPoints = []handlers.Stage{
+	handlers.StageAccepted, handlers.StageHandled, handlers.StageCommitted, consumer.StageDraining, consumer.StageAcquiring,
+}
+
+func killAgainAndAgain(t *testing.T, addr string, n int) {
+	s := newStage(t, addr, 4)
+	group := s.groupAdmin()
+	drops := group.watchOffsets()
+	load := s.load(10, 20*time.Millisecond)
+	for round := range n {
+		m := s.child(fmt.Sprintf("round-%d", round))
+		if round%2 == 0 {
+			s.killAtRandom(group, m)
+		} else {
+			m.At, m.Times = killPoints[round/2%len(killPoints)], 1+rand.IntN(3)
+			s.killAtPoint(group, m)
+		}
+	}
+	require.NotZero(t, s.count(`select count(*) from effects`), "no round came so far as to do anything")
+	unique := load.unique()
+	t.Logf("%d kills, %d messages, of which %d were done before the last start", n, unique, s.count(`select count(*) from effects`))
+
+	last := s.consumer(nil)
+	group.removeAllBut()
+	stop := s.start(last)
+	s.caughtUp()
+	stop()
+
+	s.requireOnce(unique)
+	require.Zero(t, s.count(`select count(*) from firstseen.inbox where status = 'dead'`))
+	require.Empty(t, drops(), "the group's offsets moved back")
+}
+
+// killAtRandom kills the child within its first second, wherever it is.
+func (s *stage) killAtRandom(group *groupAdmin, m childMember) {
+	s.t.Helper()
+	end := time.Now().Add(rand.N(time.Second))
+	p := s.startChild(m)
+	for time.Now().Before(end) {
+		group.removeAllBut(m.Name)
+		time.Sleep(min(50*time.Millisecond, time.Until(end)))
+	}
+	p.signal(syscall.SIGKILL)
+	p.awaitKilled()
+}
+
+// killAtPoint waits until the child has killed itself. Members that died before, whose sessions the group would
+// wait for, are removed meanwhile.
+func (s *stage) killAtPoint(group *groupAdmin, m childMember) {
+	s.t.Helper()
+	m.Signal = syscall.SIGKILL
+	if m.At == consumer.StageDraining {
+		m.Times = 1
+	}
+	p := s.startChild(m)
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+		group.removeAllBut(m.Name)
+		if state, members := group.describe(); m.At == consumer.StageDraining && state == "Stable" && members[m.Name] != "" {
+			p.signal(syscall.SIGTERM)
+		}
+		select {
+		case <-p.Done():
+			p.awaitKilled()
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	p.awaitKilled()
+}
+
+func TestProcessKilledAfterItsHandlerMakesTheEffectOnce(t *testing.T) {
+	onBrokers(t, func(t *testing.T, addr string) {
+		s := newStage(t, addr, 1)
+		consumertest.Produce(t, addr, s.records(3, 3)...)
+		m := s.child("killed")
+		m.MaxBatch, m.At, m.Times, m.Signal = 1, handlers.StageHandled, 2, syscall.SIGKILL
+		s.startChild(m).awaitKilled()
+		require.Equal(t, 1, s.count(`select count(*) from effects`))
+		require.Equal(t, 1, s.count(`select count(*) from firstseen.message_dedup`))
+
+		s.groupAdmin().removeAllBut()
+		stop := s.start(s.consumer(nil))
+		s.caughtUp()
+		stop()
+		s.requireOnce(3)
+	})
+}

@@ -1,0 +1,223 @@
+package consumer_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/firstseen/firstseen/consumer/consumertest"
+)
+
+// met waits until a fault has answered n requests.
+func met(t *testing.T, h *kfake.FaultHandle, n int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+	defer cancel()
+	require.NoError(t, h.Wait(ctx, n), "the broker was not asked for what it was to refuse")
+}
+
+func TestRefusedCommitIsMadeUpFor(t *testing.T) {
+	for _, refusal := range []*kerr.Error{
+		kerr.IllegalGeneration, kerr.UnknownMemberID, kerr.RebalanceInProgress, kerr.NotCoordinator,
+		kerr.CoordinatorLoadInProgress, kerr.CoordinatorNotAvailable, kerr.RequestTimedOut, kerr.UnknownServerError,
+	} {
+		t.Run(refusal.Message, func(t *testing.T) {
+			fake := consumertest.NewFake(t)
+			s := newStage(t, fake.Addr, 3)
+			s.start(s.consumer(nil))
+			s.fill(10)
+			s.caughtUp()
+			refused := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Group: s.group, Err: refusal})
+			s.fill(10)
+			met(t, refused, 1)
+			s.caughtUp()
+			s.fill(10)
+			s.caughtUp()
+			s.requireOnce(90)
+		})
+	}
+}
+
+// Whatever the answer is, it is not that there is no commit: Latest would lose the ten messages behind it.
+func TestUnreadableCommittedOffsetIsNotTakenForNone(t *testing.T) {
+	for _, refusal := range []*kerr.Error{
+		kerr.NotCoordinator, kerr.CoordinatorNotAvailable, kerr.CoordinatorLoadInProgress, kerr.UnstableOffsetCommit,
+		kerr.GroupAuthorizationFailed, kerr.UnknownServerError,
+	} {
+		t.Run(refusal.Message, func(t *testing.T) {
+			fake := consumertest.NewFake(t)
+			s := newStage(t, fake.Addr, 1)
+			s.fill(20)
+			s.moveGroup(0, 10)
+			refused := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch}, Group: s.group, Err: refusal, Count: 4})
+			s.start(s.consumer(settings(latest)))
+			met(t, refused, 4)
+			s.caughtUp()
+			s.requireOnce(10)
+		})
+	}
+}
+
+func TestGroupThatCanNotBeJoinedAtFirstIsJoinedInTheEnd(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		request kmsg.Key
+		refusal *kerr.Error
+	}{
+		{"no coordinator yet", kmsg.FindCoordinator, kerr.CoordinatorNotAvailable},
+		{"coordinator loads", kmsg.JoinGroup, kerr.CoordinatorLoadInProgress},
+		{"coordinator moved", kmsg.JoinGroup, kerr.NotCoordinator},
+		{"member forgotten", kmsg.JoinGroup, kerr.UnknownMemberID},
+		{"group in another protocol", kmsg.JoinGroup, kerr.InconsistentGroupProtocol},
+		{"rebalance goes on", kmsg.SyncGroup, kerr.RebalanceInProgress},
+		{"coordinator moved while assigning", kmsg.SyncGroup, kerr.NotCoordinator},
+		{"member forgotten while assigning", kmsg.SyncGroup, kerr.UnknownMemberID},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			fake := consumertest.NewFake(t)
+			s := newStage(t, fake.Addr, 1)
+			s.fill(10)
+			refused := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{c.request}, Group: s.group, Err: c.refusal, Count: 2})
+			book, _ := s.run(nil)
+			met(t, refused, 2)
+			s.caughtUp()
+			s.requireOnce(10)
+			require.True(t, book.has(slog.LevelWarn, "joining the group failed"))
+		})
+	}
+}
+
+func TestMemberThatTheGroupLostJoinsAgain(t *testing.T) {
+	for _, refusal := range []*kerr.Error{kerr.UnknownMemberID, kerr.IllegalGeneration, kerr.RebalanceInProgress, kerr.NotCoordinator} {
+		t.Run(refusal.Message, func(t *testing.T) {
+			fake := consumertest.NewFake(t)
+			s := newStage(t, fake.Addr, 1)
+			s.fill(10)
+			book, _ := s.run(nil)
+			s.caughtUp()
+			met(t, fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Group: s.group, Err: refusal}), 1)
+			s.logged(book, slog.LevelInfo, "partitions given up")
+			s.fill(10)
+			s.caughtUp()
+			s.requireOnce(20)
+		})
+	}
+}
+
+func TestRefusedFetchIsMadeUpFor(t *testing.T) {
+	for _, refusal := range []*kerr.Error{
+		kerr.NotLeaderForPartition, kerr.FencedLeaderEpoch, kerr.UnknownLeaderEpoch, kerr.UnknownTopicID,
+		kerr.UnknownTopicOrPartition, kerr.InconsistentTopicID, kerr.OffsetNotAvailable, kerr.KafkaStorageError,
+		kerr.ReplicaNotAvailable, kerr.LeaderNotAvailable, kerr.UnknownServerError, kerr.CorruptMessage,
+		kerr.OffsetOutOfRange, // from a leader that is new and behind; it is not so at the second look
+	} {
+		t.Run(refusal.Message, func(t *testing.T) {
+			t.Parallel()
+			fake := consumertest.NewFake(t)
+			s := newStage(t, fake.Addr, 2)
+			book, _ := s.run(nil)
+			s.fill(10)
+			s.caughtUp()
+			refused := fake.Cluster.Fault(kfake.Fault{
+				Keys: []kmsg.Key{kmsg.Fetch}, Topic: s.topic, Partitions: []int32{0}, Err: refusal, Count: 3})
+			consumertest.ProduceTo(t, s.addr, s.recordsTo(1, 10)...)
+			s.effects(30)
+			if refusal != kerr.CorruptMessage { // after that one the next fetch is ten seconds away
+				met(t, refused, 3)
+			}
+			refused.Remove()
+			s.fill(10)
+			s.caughtUp()
+			s.requireOnce(50)
+			require.False(t, book.has(slog.LevelError, "HELD"))
+			require.False(t, book.has(slog.LevelError, "LOST"))
+		})
+	}
+}
+
+// tampered is a fake broker whose answers pass through a function, which may change them or, by returning false,
+// have the connection break in the middle of one.
+func tampered(t *testing.T, through func(answer []byte) bool) *consumertest.Fake {
+	listen := func(network, address string) (net.Listener, error) {
+		l, err := net.Listen(network, address)
+		return tamperedListener{l, through}, err
+	}
+	return consumertest.NewFake(t, kfake.ListenFn(listen))
+}
+
+type tamperedListener struct {
+	net.Listener
+	through func([]byte) bool
+}
+
+func (l tamperedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return tamperedConn{c, l.through}, err
+}
+
+type tamperedConn struct {
+	net.Conn
+	through func([]byte) bool
+}
+
+func (c tamperedConn) Write(answer []byte) (int, error) {
+	answer = slices.Clone(answer)
+	if c.through(answer) {
+		return c.Conn.Write(answer)
+	}
+	_, _ = c.Conn.Write(answer[:len(answer)/2])
+	return 0, c.Close()
+}
+
+func TestFetchCutInTheMiddleOfItsAnswerIsMadeAgain(t *testing.T) {
+	var cuts atomic.Int32
+	mark := []byte("not in one piece")
+	fake := tampered(t, func(answer []byte) bool {
+		return !bytes.Contains(answer, mark) || cuts.Add(1) > 6
+	})
+	s := newStage(t, fake.Addr, 3)
+	s.fill(10)
+	marked := s.recordsTo(1, 3)
+	marked[1].Value = mark
+	consumertest.ProduceTo(t, s.addr, marked...)
+	s.start(s.consumer(nil))
+	s.caughtUp()
+	s.requireOnce(33)
+	require.Greater(t, cuts.Load(), int32(6))
+}
+
+func TestCorruptBatchHoldsItsPartitionUntilItIsRepaired(t *testing.T) {
+	t.Parallel()
+	var repaired atomic.Bool
+	damaged := []byte("a bit of this rots")
+	fake := tampered(t, func(answer []byte) bool {
+		if i := bytes.Index(answer, damaged); i >= 0 && !repaired.Load() {
+			answer[i] ^= 1
+		}
+		return true
+	})
+	s := newStage(t, fake.Addr, 2)
+	s.fill(5)
+	rotten := s.recordsTo(0, 3)
+	rotten[1].Value = damaged
+	book, _ := s.run(nil)
+	s.caughtUp()
+	consumertest.ProduceTo(t, s.addr, rotten...)
+	s.logged(book, slog.LevelError, "can't be decoded", "partition", s.topic+"/0", "offset", "5", "error", "CORRUPT_MESSAGE")
+	s.fill(5)
+	s.effects(15)
+	require.EqualValues(t, 5, s.committed(0))
+	require.Zero(t, s.count(`select count(*) from firstseen.inbox where status = 'dead'`))
+	repaired.Store(true)
+	s.caughtUp()
+	s.requireOnce(23)
+}

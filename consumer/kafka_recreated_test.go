@@ -1,0 +1,139 @@
+package consumer_test
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kversion"
+
+	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/handlers"
+)
+
+// byPosition has messages identified by where they are in their topic.
+func (s *stage) byPosition(policy consumer.Policy) func(*consumer.Config, *handlers.Config) {
+	return settings(func(c *consumer.Config) {
+		source, err := dedup.ParseSource("position")
+		require.NoError(s.t, err)
+		identity, err := dedup.NewIdentity(source)
+		require.NoError(s.t, err)
+		c.Topics = []consumer.Topic{{Name: s.topic, Identity: identity}}
+		c.OnReset = policy
+	})
+}
+
+// unnamed writes n messages without an ID.
+func (s *stage) unnamed(n int) {
+	s.t.Helper()
+	rs := make([]*kgo.Record, n)
+	for i := range rs {
+		rs[i] = s.record("key", fmt.Sprint(i), "")
+	}
+	consumertest.Produce(s.t, s.addr, rs...)
+}
+
+func (s *stage) recreate(messages int) {
+	s.t.Helper()
+	consumertest.DeleteTopic(s.t, s.addr, s.topic)
+	consumertest.CreateTopic(s.t, s.addr, s.topic, s.partitions)
+	s.unnamed(messages)
+}
+
+// TestRecreatedTopic holds the topic until the operator has it started again; what its messages are named by must
+// not be taken for the old topic's.
+func TestRecreatedTopicIsHeldAndThenReadFromItsFirstMessage(t *testing.T) {
+	onBrokers(t, func(t *testing.T, addr string) {
+		for _, running := range []bool{true, false} {
+			for _, messages := range []int{150, 50} {
+				t.Run(fmt.Sprintf("running %v, %d messages", running, messages), func(t *testing.T) {
+					s := newStage(t, addr, 1)
+					s.unnamed(100)
+					book, stop := s.run(s.byPosition(consumer.Hold))
+					s.caughtUp()
+					if running {
+						s.recreate(messages)
+					} else {
+						stop()
+						s.recreate(messages)
+						book, stop = s.run(s.byPosition(""))
+					}
+					s.logged(book, slog.LevelError, "HELD", "partition", s.topic+"/0", "reason", "deleted and created again")
+					s.effects(100)
+					stop()
+					s.effects(100)
+
+					book, _ = s.run(s.byPosition(consumer.Restart))
+					s.effects(100 + messages)
+					s.caughtUp()
+					require.True(t, book.has(slog.LevelWarn, "deleted and created again", "partition", s.topic+"/0", "offset", "0"))
+				})
+			}
+		}
+	})
+}
+
+func TestRecreatedTopicIsReadFromItsFirstMessageWithoutRestartWherePolicySaysSo(t *testing.T) {
+	onBrokers(t, func(t *testing.T, addr string) {
+		s := newStage(t, addr, 1)
+		s.unnamed(100)
+		s.run(s.byPosition(consumer.Restart))
+		s.caughtUp()
+		s.recreate(150)
+		s.effects(250)
+		s.caughtUp()
+	})
+}
+
+// A look at the metadata would show it too; here the broker's answer to a fetch must.
+func TestRecreatedTopicIsNoticedByTheFetch(t *testing.T) {
+	s := newStage(t, consumertest.NewFake(t).Addr, 1)
+	s.unnamed(100)
+	change := s.byPosition(consumer.Hold)
+	book, _ := s.run(func(c *consumer.Config, h *handlers.Config) {
+		change(c, h)
+		c.MetadataInterval = time.Hour
+	})
+	s.caughtUp()
+	s.recreate(150)
+	s.logged(book, slog.LevelError, "HELD", "partition", s.topic+"/0", "reason", "deleted and created again")
+	s.effects(100)
+}
+
+// Brokers before 2.8 have no topic IDs: there a topic that ends below the position shows it.
+func TestTopicThatEndsBelowThePositionIsHeldAndThenReadFromItsFirstMessage(t *testing.T) {
+	for _, running := range []bool{true, false} {
+		t.Run(fmt.Sprintf("running %v", running), func(t *testing.T) {
+			s := newStage(t, consumertest.NewFake(t, kfake.MaxVersions(kversion.V2_7_0())).Addr, 1)
+			s.fill(100)
+			book, stop := s.run(nil)
+			s.caughtUp()
+			again := func() {
+				consumertest.DeleteTopic(t, s.addr, s.topic)
+				consumertest.CreateTopic(t, s.addr, s.topic, 1)
+				s.fill(50)
+			}
+			if running {
+				again()
+			} else {
+				stop()
+				again()
+				book, stop = s.run(nil)
+			}
+			s.logged(book, slog.LevelError, "HELD", "partition", s.topic+"/0", "reason", "ends at 50, below the position 100")
+			s.effects(100)
+			stop()
+
+			book, _ = s.run(settings(func(c *consumer.Config) { c.OnReset = consumer.Restart }))
+			s.effects(150)
+			s.caughtUp()
+			require.True(t, book.has(slog.LevelError, "ends below the position", "position", "100", "end", "50"))
+		})
+	}
+}

@@ -1,0 +1,133 @@
+package consumer_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	kafkasasl "github.com/segmentio/kafka-go/sasl"
+	kafkaplain "github.com/segmentio/kafka-go/sasl/plain"
+	kafkascram "github.com/segmentio/kafka-go/sasl/scram"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/dedup/deduptest"
+)
+
+const user, password = "firstseen", "correct horse"
+
+// certificate is one for 127.0.0.1, and who vouches for it.
+func certificate() (tls.Certificate, *x509.CertPool) {
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	return server.TLS.Certificates[0], roots
+}
+
+// mechanism is one way to authenticate, for the consumer and for the test's own client.
+type mechanism struct {
+	name     string
+	consumer func(password string) kafkasasl.Mechanism
+	client   sasl.Mechanism
+}
+
+func mechanisms(t *testing.T) []mechanism {
+	scrammed := func(a kafkascram.Algorithm) func(string) kafkasasl.Mechanism {
+		return func(password string) kafkasasl.Mechanism {
+			m, err := kafkascram.Mechanism(a, user, password)
+			require.NoError(t, err)
+			return m
+		}
+	}
+	auth := scram.Auth{User: user, Pass: password}
+	return []mechanism{
+		{"PLAIN", func(password string) kafkasasl.Mechanism {
+			return kafkaplain.Mechanism{Username: user, Password: password}
+		}, plain.Auth{User: user, Pass: password}.AsMechanism()},
+		{"SCRAM-SHA-256", scrammed(kafkascram.SHA256), auth.AsSha256Mechanism()},
+		{"SCRAM-SHA-512", scrammed(kafkascram.SHA512), auth.AsSha512Mechanism()},
+	}
+}
+
+// newSecureStage is a stage on a fake broker that only a client of these options can use, with ten messages.
+func newSecureStage(t *testing.T, broker []kfake.Opt, client ...kgo.Opt) *stage {
+	t.Helper()
+	db := deduptest.New(t)
+	topic := consumertest.Name(t)
+	fake := consumertest.NewFake(t, append(broker, kfake.SeedTopics(1, topic))...)
+	s := &stage{t: t, addr: fake.Addr, partitions: 1, topic: topic, group: consumertest.Name(t), dsn: db.DSN, pool: db.Pool}
+	s.exec(effectsTable)
+	producer, err := kgo.NewClient(append(client, kgo.SeedBrokers(s.addr))...)
+	require.NoError(t, err)
+	t.Cleanup(producer.Close)
+	require.NoError(t, producer.ProduceSync(t.Context(), s.records(10, 5)...).FirstErr())
+	t.Cleanup(func() { // the group's connection reached the broker as well
+		if !t.Failed() {
+			committed, err := kadm.NewClient(producer).FetchOffsets(context.Background(), s.group)
+			require.NoError(t, err)
+			at, _ := committed.Lookup(s.topic, 0)
+			require.EqualValues(t, 10, at.At)
+		}
+	})
+	return s
+}
+
+func TestBrokerIsReachedOverTLS(t *testing.T) {
+	cert, roots := certificate()
+	trust := &tls.Config{RootCAs: roots}
+	s := newSecureStage(t, []kfake.Opt{kfake.TLS(&tls.Config{Certificates: []tls.Certificate{cert}})}, kgo.DialTLSConfig(trust))
+
+	book, stop := s.run(settings(func(c *consumer.Config) { c.TLS = &tls.Config{} })) // trusts nobody
+	s.logged(book, slog.LevelError, "cluster not reached", "error", "certificate")
+	stop()
+	s.start(s.consumer(settings(func(c *consumer.Config) { c.TLS = trust })))
+	s.effects(10)
+}
+
+func TestBrokerAuthenticatesTheConsumer(t *testing.T) {
+	cert, roots := certificate()
+	trust := &tls.Config{RootCAs: roots}
+	for _, m := range mechanisms(t) {
+		for name, encrypted := range map[string]bool{"": false, " over TLS": true} {
+			t.Run(m.name+name, func(t *testing.T) {
+				broker := []kfake.Opt{kfake.EnableSASL(), kfake.Superuser(m.name, user, password)}
+				client := []kgo.Opt{kgo.SASL(m.client)}
+				if encrypted {
+					broker = append(broker, kfake.TLS(&tls.Config{Certificates: []tls.Certificate{cert}}))
+					client = append(client, kgo.DialTLSConfig(trust))
+				}
+				s := newSecureStage(t, broker, client...)
+				with := func(password string) (*logbook, func()) {
+					return s.run(settings(func(c *consumer.Config) {
+						c.SASL = m.consumer(password)
+						if encrypted {
+							c.TLS = trust
+						}
+					}))
+				}
+				book, stop := with("wrong")
+				s.logged(book, slog.LevelError, "cluster not reached", "error", "SASL-NO")
+				began := time.Now()
+				stop()
+				require.Less(t, time.Since(began), 5*time.Second)
+				require.Zero(t, s.count(`select count(*) from effects`))
+
+				_, stop = with(password)
+				s.effects(10)
+				stop()
+			})
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package consumer_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// inboxRow is what the inbox keeps of a message.
+type inboxRow struct {
+	Status, Reason, RawID string
+	Key, Payload          []byte
+	Headers               []dedup.Header
+}
+
+func (s *stage) inbox() (rows []inboxRow) {
+	s.t.Helper()
+	found, err := s.pool.Query(s.t.Context(), `select status::text, coalesce(reason, ''), coalesce(raw_id, ''), key, payload, headers
+		from firstseen.inbox where topic = $1 order by "partition", "offset", seq`, s.topic)
+	require.NoError(s.t, err)
+	rows, err = pgx.CollectRows(found, func(row pgx.CollectableRow) (r inboxRow, err error) {
+		var headers []byte
+		if err = row.Scan(&r.Status, &r.Reason, &r.RawID, &r.Key, &r.Payload, &headers); err == nil {
+			r.Headers, err = dedup.DecodeHeaders(headers)
+		}
+		return r, err
+	})
+	require.NoError(s.t, err)
+	return rows
+}
+
+// odd is a record, and what must become of it.
+type odd struct {
+	record *kgo.Record
+	reason dedup.Reason
+	rawID  string
+}
+
+func oddRecords() []odd {
+	h := func(key, value string) kgo.RecordHeader { return kgo.RecordHeader{Key: key, Value: []byte(value)} }
+	id := func(value string) kgo.RecordHeader { return h("message-id", value) }
+	r := func(key, value []byte, headers ...kgo.RecordHeader) *kgo.Record {
+		return &kgo.Record{Key: key, Value: value, Headers: headers}
+	}
+	key, null, empty, value := []byte("key"), []byte(nil), []byte{}, []byte("value")
+	hex, twin := strings.Repeat("0a1b2c3d", 800), uuid.NewString()
+	one, other := strings.Repeat("x", 299)+"1", strings.Repeat("x", 299)+"2"
+	return []odd{
+		{record: r(key, value, id("n1")), rawID: "n1"},
+		{record: r(key, null, id("d1")), rawID: "d1"},
+		{record: r(key, empty, id("d2")), rawID: "d2"},
+		{record: r(key, []byte("null"), id("d3")), rawID: "d3"},
+		{record: r(null, value, id("d4")), rawID: "d4"},
+		{record: r(empty, value, id("d5")), rawID: "d5"},
+		{record: r(key, null, id("m1"), h("trace", "a"), id("m2"), h("trace", "b")), reason: dedup.ReasonAmbiguousID},
+		{record: r(key, value, id(twin), id(twin))},
+		{record: r(key, value, h("trace", "b"), id("t1"), h("trace", "a"), h("trace", "b"), h("", "\x00\xff"),
+			kgo.RecordHeader{Key: "none"}, h("empty", "")), rawID: "t1"},
+		{record: r(key, empty, h("trace", "a")), reason: dedup.ReasonMissingID},
+		{record: r(key, value, id(hex)), reason: dedup.ReasonIDTooLong},
+		{record: r(key, value, id(strings.Repeat("a", 10_000))), reason: dedup.ReasonIDTooLong},
+		{record: r(key, value, id(one)), rawID: one},
+		{record: r(key, value, id(other)), rawID: other},
+		{record: r(key, []byte("{\"a\":\"x\\u0000y\"}\x00\xff"), id("bytes")), rawID: "bytes"},
+		{record: r(key, value, id("n2")), rawID: "n2"},
+	}
+}
+
+// row is what the inbox must keep.
+func (o *odd) row() inboxRow {
+	row := inboxRow{Status: "processed", RawID: o.rawID, Reason: string(o.reason), Key: o.record.Key, Payload: o.record.Value}
+	if o.reason != "" {
+		row.Status = "dead"
+	}
+	for _, h := range o.record.Headers {
+		row.Headers = append(row.Headers, dedup.Header{Key: h.Key, Value: h.Value})
+	}
+	return row
+}
+
+func TestOddMessagesKeepTheirBytesAlsoAfterAReplay(t *testing.T) {
+	onBrokers(t, func(t *testing.T, addr string) {
+		s := newStage(t, addr, 1)
+		group := s.groupAdmin()
+		var want []inboxRow
+		dead := 0
+		for _, o := range oddRecords() {
+			o.record.Topic = s.topic
+			consumertest.ProduceTo(t, addr, o.record)
+			want = append(want, o.row())
+			if o.reason != "" {
+				dead++
+			}
+		}
+		for range 2 { // at first, and again from the first offset on
+			stop := s.start(s.consumer(nil))
+			s.caughtUp()
+			stop()
+			require.Equal(t, want, s.inbox())
+			s.requireOnce(len(want) - dead)
+			require.Equal(t, dead, s.count(`select count(*) from firstseen.inbox where status = 'dead'`))
+			group.reset(0)
+		}
+	})
+}

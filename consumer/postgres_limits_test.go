@@ -1,0 +1,135 @@
+package consumer_test
+
+import (
+	"context"
+	crand "crypto/rand"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/handlers"
+)
+
+// slowly is effect as one statement for a batch, which takes a fixed time for each message.
+func slowly(each time.Duration) handlers.BatchHandler {
+	return handlers.BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
+		var ids, keys []string
+		var offsets []int64
+		for i := range ms {
+			ids, keys, offsets = append(ids, ms[i].ID.String()), append(keys, string(ms[i].Key)), append(offsets, ms[i].Offset)
+		}
+		if _, err := tx.Exec(ctx, `select pg_sleep($1)`, (each * time.Duration(len(ms))).Seconds()); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `insert into effects (handler, message_id, key, "offset", "partition")
+			select 'effect', u.id::uuid, u.key, u.at, $4
+			from unnest($1::text[], $2::text[], $3::bigint[]) with ordinality u (id, key, at, n) order by n`,
+			ids, keys, offsets, ms[0].Partition)
+		return err
+	})
+}
+
+func TestBatchThatRunsIntoTheStatementTimeoutIsHalvedUntilItPasses(t *testing.T) {
+	s := newStage(t, consumertest.NewFake(t).Addr, 1)
+	consumertest.Produce(t, s.addr, s.records(40_000, 100)...)
+	var database string
+	require.NoError(t, s.pool.QueryRow(t.Context(), `select current_database()`).Scan(&database))
+	s.exec(`alter database ` + database + ` set statement_timeout = '1s'`)
+	heard := &heard{}
+	stop := s.start(s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
+		cc.MaxBatch, cc.MaxBatchBytes, cc.Logger = 20_000, 64<<20, heard.logger()
+		require.NoError(t, hc.Handlers.Register("effect", slowly(150*time.Microsecond), s.topic))
+	}))
+	s.caughtUp()
+	stop()
+	s.requireOnce(40_000)
+	require.GreaterOrEqual(t, heard.times("SQLSTATE 57014"), 2)
+	require.Zero(t, s.count(`select count(*) from firstseen.inbox where status <> 'processed'`))
+	t.Logf("%d batches took too long", heard.times("SQLSTATE 57014"))
+}
+
+func TestHugeValuesGoThroughInLittleMemory(t *testing.T) {
+	const values, size, most = 20, 15 << 20, 250
+	s := newStage(t, consumertest.NewFake(t).Addr, 1)
+	s.topic, s.partitions = consumertest.Name(t), 2
+	consumertest.CreateTopic(t, s.addr, s.topic, s.partitions, "max.message.bytes=20971520")
+	client, err := kgo.NewClient(kgo.SeedBrokers(s.addr), kgo.ProducerBatchMaxBytes(20<<20),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()))
+	require.NoError(t, err)
+	defer client.Close()
+	for i := range values {
+		r := s.record(fmt.Sprint("key", i), "", uuid.NewString())
+		r.Value, r.Partition = make([]byte, size), int32(i%s.partitions)
+		_, _ = crand.Read(r.Value)
+		require.NoError(t, client.ProduceSync(t.Context(), r).FirstErr())
+	}
+	m := s.child("huge")
+	m.BufferBytes = 1 << 20
+	p := s.startChild(m)
+	s.caughtUp()
+	peak := p.peakMemory()
+	require.False(t, p.Stop(syscall.SIGTERM, 20*time.Second), "it did not end by itself")
+	s.requireOnce(values)
+	require.Equal(t, values, s.count(`select count(*) from firstseen.inbox where length(payload) = $1`, size))
+	t.Logf("the consumer took %d MiB at most, for %d MiB of values", peak, values*size>>20)
+	require.Less(t, peak, most, "MiB at most")
+}
+
+var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
+
+// peakMemory is the most that the child's memory has been, in MiB.
+func (p *childProcess) peakMemory() int {
+	p.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+	require.NoError(p.t, err)
+	found := highWater.FindSubmatch(status)
+	require.NotNil(p.t, found)
+	kib, err := strconv.Atoi(string(found[1]))
+	require.NoError(p.t, err)
+	return kib >> 10
+}
+
+func TestSameIDsInOppositeOrderAtTwoMembersTakeEffectOnce(t *testing.T) {
+	const rounds, ids = 200, 50
+	s := newStage(t, consumertest.NewFake(t).Addr, 2)
+	group := s.groupAdmin()
+	var up, down []*kgo.Record
+	for range rounds {
+		rs := s.records(ids, ids)
+		up = append(up, rs...)
+		for _, r := range slices.Backward(rs) {
+			twin := again(r)
+			twin.Partition = 1
+			down = append(down, twin)
+		}
+	}
+	heard := &heard{}
+	member := func(name string) func() {
+		return s.start(s.consumer(func(cc *consumer.Config, _ *handlers.Config) {
+			cc.ClientID, cc.MaxBatch, cc.Logger = name, ids, heard.logger()
+		}))
+	}
+	stopA, stopB := member("a"), member("b")
+	group.awaitStable("a", "b")
+	consumertest.ProduceTo(t, s.addr, append(up, down...)...)
+	s.caughtUp()
+	stopA()
+	stopB()
+	s.requireOnce(rounds * ids)
+	require.Equal(t, rounds*ids, s.count(`select count(*) from firstseen.inbox`))
+	require.Equal(t, 2, s.count(`select count(distinct "partition") from effects`), "only one of the members ever came first")
+	t.Logf("%d deadlocks", heard.times("40P01"))
+}

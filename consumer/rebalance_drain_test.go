@@ -1,0 +1,129 @@
+package consumer_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/handlers"
+)
+
+// drain starts a consumer, ends it while its handler is at work in that many transactions, and gives the time that
+// the end took. left asserts that no goroutine of it is left.
+func (s *stage) drain(transactions int, h handlers.HandlerFunc) (took time.Duration, left func()) {
+	s.t.Helper()
+	entered := make(chan struct{}, 10_000)
+	c := s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
+		cc.DrainTimeout, cc.MaxBatch, cc.Transactions = 2*time.Second, 10, transactions
+		hc.AbandonAfter = 300 * time.Millisecond
+		enter := handlers.HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+			entered <- struct{}{}
+			return h(ctx, tx, m)
+		})
+		require.NoError(s.t, hc.Handlers.Register("effect", handlers.Each(enter), s.topic))
+	})
+	before := goleak.IgnoreCurrent()
+	stop := s.start(c)
+	for range transactions {
+		<-entered
+	}
+	began := time.Now()
+	stop() // requires that Run gives nil
+	return time.Since(began), func() {
+		s.t.Helper()
+		goleak.VerifyNone(s.t, before,
+			goleak.IgnoreAnyFunction("github.com/twmb/franz-go/pkg/kfake.(*clientConn).read"),
+			goleak.IgnoreAnyFunction("github.com/twmb/franz-go/pkg/kfake.(*clientConn).read.func1"),
+			goleak.IgnoreAnyFunction("github.com/twmb/franz-go/pkg/kfake.(*clientConn).write"))
+	}
+}
+
+// requireCommitted asserts that the group's offsets cover exactly what took effect.
+func (s *stage) requireCommitted(effects int) {
+	s.t.Helper()
+	require.Equal(s.t, effects, s.count(`select count(*) from effects`))
+	require.Equal(s.t, effects, s.count(`select count(*) from firstseen.inbox`))
+	sum := 0
+	for p := range s.partitions {
+		sum += max(0, int(consumertest.CommittedOffset(s.t, s.addr, s.group, s.topic, int32(p))))
+	}
+	require.Equal(s.t, effects, sum, "the group's offsets")
+}
+
+// pausing is obey after a pause.
+func pausing(d time.Duration) handlers.HandlerFunc {
+	return func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+		select {
+		case <-time.After(d):
+			return obey(ctx, tx, m)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func TestShutdownFinishesTheOpenBatchAndCommitsIt(t *testing.T) {
+	onBrokers(t, func(t *testing.T, addr string) {
+		s := newStage(t, addr, 1)
+		consumertest.Produce(t, addr, s.records(30, 5)...)
+		took, left := s.drain(1, pausing(100*time.Millisecond))
+		left()
+		require.Less(t, took, 2*time.Second)
+		s.requireCommitted(10) // one batch of three
+
+		stop := s.start(s.consumer(nil))
+		s.caughtUp()
+		stop()
+		s.requireOnce(30)
+	})
+}
+
+func TestShutdownEndsAHandlerThatObeysItsContextAtTheDrainsLimit(t *testing.T) {
+	s := newStage(t, consumertest.NewFake(t).Addr, 1)
+	consumertest.Produce(t, s.addr, s.records(30, 5)...)
+	took, left := s.drain(1, pausing(time.Minute))
+	left()
+	require.InDelta(t, 2, took.Seconds(), 1)
+	s.requireCommitted(0)
+}
+
+func TestShutdownCutsOffAHandlerThatIgnoresItsContext(t *testing.T) {
+	s := newStage(t, consumertest.NewFake(t).Addr, 1)
+	consumertest.Produce(t, s.addr, s.records(30, 5)...)
+	hanging, late := make(chan struct{}), make(chan error, 1)
+	took, left := s.drain(1, func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+		<-hanging
+		err := obey(context.WithoutCancel(ctx), tx, m)
+		late <- err
+		return err
+	})
+	require.InDelta(t, 2.3, took.Seconds(), 1.5)
+	s.requireCommitted(0)
+	close(hanging)
+	require.Error(t, <-late, "what it does after that")
+	left()
+	s.requireCommitted(0)
+
+	stop := s.start(s.consumer(nil))
+	s.caughtUp()
+	stop()
+	s.requireOnce(30)
+}
+
+func TestShutdownOfManyPartitionsDrainsInTime(t *testing.T) {
+	s := newStage(t, consumertest.NewFake(t).Addr, 64)
+	s.fill(30)
+	took, left := s.drain(4, pausing(50*time.Millisecond))
+	left()
+	require.Less(t, took, 2*time.Second)
+	done := s.count(`select count(*) from effects`)
+	require.GreaterOrEqual(t, done, 4*10, "the open batches were not finished")
+	s.requireCommitted(done)
+}

@@ -1,0 +1,76 @@
+package consumer
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+)
+
+func TestStartOfAPartition(t *testing.T) {
+	old, now := uuid.MustParse("00000000-0000-4000-8000-000000000001"), uuid.MustParse("00000000-0000-4000-8000-000000000002")
+	const held = -99 // stands for a start that is refused
+	for _, c := range []struct {
+		name  string
+		facts startFacts
+		want  int64
+		says  string // part of the warning or of the reason to hold; empty: says nothing
+	}{
+		{"nothing known, earliest", startFacts{}, earliestOffset, ""},
+		{"nothing known, latest", startFacts{startAt: Latest}, latestOffset, ""},
+		{"new partition of a known topic", startFacts{knowsTopic: true}, earliestOffset, ""},
+		{"new partition of a known topic, latest", startFacts{knowsTopic: true, startAt: Latest}, earliestOffset, ""},
+
+		{"commit only", startFacts{hasCommit: true, committed: 7}, 7, "taking over"},
+		{"commit only, latest", startFacts{hasCommit: true, committed: 7, startAt: Latest}, 7, "taking over"},
+		{"commit at the first offset only", startFacts{hasCommit: true}, 0, "taking over"},
+		{"commit only, topic known", startFacts{hasCommit: true, committed: 7, knowsTopic: true}, earliestOffset, "Postgres lost it"},
+		{"commit only, topic known, latest", startFacts{hasCommit: true, committed: 7, knowsTopic: true, startAt: Latest},
+			earliestOffset, "Postgres lost it"},
+
+		{"position only", startFacts{hasPosition: true, position: 5, knowsTopic: true}, 5, ""},
+		{"position only, latest", startFacts{hasPosition: true, position: 5, knowsTopic: true, startAt: Latest}, 5, ""},
+		{"position at the first offset only", startFacts{hasPosition: true, startAt: Latest}, 0, ""},
+
+		{"commit at the position", startFacts{hasPosition: true, position: 5, hasCommit: true, committed: 5}, 5, ""},
+		{"commit behind the position", startFacts{hasPosition: true, position: 5, hasCommit: true, committed: 3}, 3, ""},
+		{"commit ahead of the position", startFacts{hasPosition: true, position: 5, hasCommit: true, committed: 8}, 5,
+			"position in Postgres, 5, is behind the committed offset, 8"},
+		{"commit ahead of the position and trusted", startFacts{hasPosition: true, position: 5, hasCommit: true, committed: 8,
+			onPostgresBehind: Committed}, 8, "SKIPPING 5 to 7"},
+		{"commit behind the position and trusted", startFacts{hasPosition: true, position: 5, hasCommit: true, committed: 3,
+			onPostgresBehind: Committed}, 3, ""},
+
+		{"same topic", startFacts{hasPosition: true, position: 5, positionID: now, topicID: now}, 5, ""},
+		{"topic made anew", startFacts{hasPosition: true, position: 5, positionID: old, topicID: now}, held,
+			"was " + old.String() + " and is " + now.String()},
+		{"topic made anew, commit at its position", startFacts{hasPosition: true, position: 5, hasCommit: true, committed: 5,
+			positionID: old, topicID: now}, held, "deleted and created again"},
+		{"topic made anew, restart", startFacts{hasPosition: true, position: 5, positionID: old, topicID: now, onReset: Restart},
+			earliestOffset, "deleted and created again"},
+		{"topic made anew, restart, commit ahead and trusted", startFacts{hasPosition: true, position: 5, hasCommit: true, committed: 8,
+			positionID: old, topicID: now, onReset: Restart, onPostgresBehind: Committed}, earliestOffset, "deleted and created again"},
+		{"topic made anew, restart, latest", startFacts{hasPosition: true, position: 5, positionID: old, topicID: now,
+			onReset: Restart, startAt: Latest}, earliestOffset, "deleted and created again"},
+		{"position from before the broker had topic IDs", startFacts{hasPosition: true, position: 5, topicID: now}, 5, ""},
+		{"broker without topic IDs", startFacts{hasPosition: true, position: 5, positionID: old}, 5, ""},
+		{"position acquired and never set", startFacts{positionID: uuid.Nil, topicID: now, startAt: Latest}, latestOffset, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.facts.startAt == "" {
+				c.facts.startAt = Earliest
+			}
+			got := c.facts.decide()
+			switch {
+			case c.want == held:
+				require.ErrorContains(t, got.hold, c.says)
+				return
+			case c.says == "":
+				require.Empty(t, got.warn)
+			}
+			require.NoError(t, got.hold)
+			require.Equal(t, c.want, got.offset)
+			require.Contains(t, got.warn, c.says)
+		})
+	}
+}

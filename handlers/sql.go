@@ -1,0 +1,146 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/migrations"
+)
+
+// SQL is a handler written in Postgres: a function that returns void and takes one argument, whose type says how
+// it is called. A batch is one statement and one round trip either way.
+//
+//	create function app.on_payment(m firstseen.message) returns void         -- once a message, in offset order
+//	create function app.on_payments(batch firstseen.message[]) returns void  -- once, with the whole batch in order
+//
+// The function runs in the batch's transaction; an error that it raises fails the batch. It may read a header with
+// firstseen.header(m, 'name') and the payload as JSON with firstseen.body(m).
+type SQL struct {
+	function  string // quoted and with its schema
+	statement string
+}
+
+// NewSQL looks the function up: by its schema, where the name has one, else in the pool's search_path. Names are
+// spelled as in SQL, quotes included. schema is firstseen's own, "" for the default. It fails where there is no such
+// function, more than one that would fit, or one that doesn't, and says what was found and what is wanted. A function
+// that is replaced later is called as it then is; one whose argument's type changes needs a new SQL.
+func NewSQL(ctx context.Context, pool *pgxpool.Pool, schema, function string) (*SQL, error) {
+	if schema == "" {
+		schema = migrations.DefaultSchema
+	}
+	found, err := lookUp(ctx, pool, schema, function)
+	if err != nil {
+		return nil, fmt.Errorf("look up function %s: %w", function, err)
+	}
+	f, err := choose(found, pgx.Identifier{schema, "message"}.Sanitize())
+	if err != nil {
+		return nil, fmt.Errorf("function %s: %w", function, err)
+	}
+	return &SQL{f.Name, f.statement(schema)}, nil
+}
+
+// HandleBatch calls the function.
+func (s *SQL) HandleBatch(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
+	_, err := tx.Exec(ctx, s.statement, dedup.Columns(ms)...)
+	switch {
+	case err == nil:
+		return nil
+	case len(ms) == 1:
+		return messageError(&ms[0], fmt.Errorf("call %s: %w", s.function, err))
+	}
+	return fmt.Errorf("call %s: %w", s.function, err)
+}
+
+// function is one that pg_proc has under the name.
+type function struct {
+	Name      string // quoted and with its schema
+	Signature string
+	Takes     string // message, batch or other
+	Returns   string // void where it is a function that does
+	Callable  bool   // by this role
+}
+
+const lookUpSQL = `
+select format('%I.%I', n.nspname, p.proname),
+       format('%I.%I(%s)', n.nspname, p.proname, pg_get_function_identity_arguments(p.oid)),
+       case when p.pronargs <> 1 or p.provariadic <> 0 then 'other'
+            when p.proargtypes[0] = message.oid then 'message'
+            when p.proargtypes[0] = message.typarray then 'batch'
+            else 'other' end,
+       case when p.prokind <> 'f' then 'nothing, as a procedure or an aggregate'
+            else pg_get_function_result(p.oid) end,
+       has_schema_privilege(n.oid, 'usage') and has_function_privilege(p.oid, 'execute')
+from parse_ident($1) names (part)
+join pg_proc p on p.proname = part[cardinality(part)]
+join pg_namespace n on n.oid = p.pronamespace
+cross join (select t.oid, t.typarray from pg_type t where t.oid = to_regtype($2)) message
+where case cardinality(part) when 1 then n.nspname = any (current_schemas(true))
+                             when 2 then n.nspname = part[1] else false end
+order by 2`
+
+func lookUp(ctx context.Context, pool *pgxpool.Pool, schema, name string) ([]function, error) {
+	message := pgx.Identifier{schema, "message"}.Sanitize()
+	var there bool
+	if err := pool.QueryRow(ctx, `select to_regtype($1) is not null`, message).Scan(&there); err != nil {
+		return nil, err
+	}
+	if !there {
+		return nil, fmt.Errorf("there is no type %s: run `firstseen migrate up`", message)
+	}
+	rows, err := pool.Query(ctx, lookUpSQL, name, message)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[function])
+}
+
+// choose picks the one function that can be called with messages.
+func choose(found []function, message string) (function, error) {
+	want := fmt.Sprintf("one argument of type %s (called once a message) or %s[] (called once a batch)", message, message)
+	var fit []function
+	for _, f := range found {
+		if f.Takes != "other" {
+			fit = append(fit, f)
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return function{}, fmt.Errorf("there is none of that name; create it with %s, returning void", want)
+	case len(fit) == 0:
+		return function{}, fmt.Errorf("found %s; want %s", signatures(found), want)
+	case len(fit) > 1:
+		return function{}, fmt.Errorf("ambiguous, found %s; want one of them, by its schema's name or by its own", signatures(fit))
+	}
+	switch f := fit[0]; {
+	case f.Returns != "void":
+		return function{}, fmt.Errorf("found %s, which returns %s; want a function that returns void", f.Signature, f.Returns)
+	case !f.Callable:
+		return function{}, fmt.Errorf("found %s, which this role may not execute", f.Signature)
+	default:
+		return f, nil
+	}
+}
+
+func signatures(found []function) string {
+	texts := make([]string, len(found))
+	for i, f := range found {
+		texts[i] = f.Signature
+	}
+	return strings.Join(texts, " and ")
+}
+
+// statement calls the function. The rows of unnest come in the order of ordinal, so nothing is sorted.
+func (f function) statement(schema string) string {
+	message := `row(m.id, m.raw_id, m.tenant, m.topic, m."partition", m."offset", m.produced_at, m.key, m.payload,
+		m.headers)::` + pgx.Identifier{schema, "message"}.Sanitize()
+	from := ` from ` + dedup.UnnestColumns + ` order by m.ordinal`
+	if f.Takes == "batch" {
+		return `select ` + f.Name + `(array(select ` + message + from + `))`
+	}
+	return `select ` + f.Name + `(` + message + `)` + from
+}

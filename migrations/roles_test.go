@@ -1,0 +1,213 @@
+package migrations_test
+
+import (
+	"context"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/handlers"
+	"github.com/firstseen/firstseen/migrations"
+)
+
+const denied = "42501" // insufficient_privilege
+
+func TestConsumerRoleConsumes(t *testing.T) {
+	db := withRoles(t, "")
+	_, err := db.Pool.Exec(t.Context(), `create table effects (id uuid); grant insert on effects to `+db.login)
+	require.NoError(t, err)
+	ctx, pool := t.Context(), db.consumer
+	store, err := dedup.Open(ctx, pool, dedup.Config{Inbox: "test", EvictAfter: 100 * time.Millisecond})
+	require.NoError(t, err)
+	p, err := store.Acquire(ctx, "c", "orders", 0, "old")
+	require.NoError(t, err)
+	require.NoError(t, store.Reposition(ctx, p, 0, uuid.Nil))
+	var registry handlers.Registry
+	require.NoError(t, registry.Register("h", handlers.Queue(handlers.QueuedFunc(func(b *pgx.Batch, m dedup.Message) error {
+		b.Queue(`insert into effects values ($1)`, m.ID)
+		return nil
+	})), "orders"))
+	processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: &registry})
+	require.NoError(t, err)
+	id := uuid.New()
+	result, err := processor.Process(ctx, handlers.Batch{Position: p, Next: 2, Messages: []dedup.Message{
+		{ID: id, Topic: "orders", Offset: 0}, {ID: id, Topic: "orders", Offset: 1}}})
+	require.NoError(t, err)
+	require.Equal(t, handlers.Result{New: 1, Duplicates: 1}, result)
+
+	hung, err := store.Accept(ctx, &dedup.Batch{Position: p, Next: 3})
+	require.NoError(t, err)
+	defer hung.Rollback(ctx)
+	p, err = store.Acquire(ctx, "c", "orders", 0, "new")
+	require.NoError(t, err)
+	require.Equal(t, 1, p.Evicted)
+	require.EqualValues(t, 2, p.Next)
+
+	tx, err := store.Accept(ctx, &dedup.Batch{})
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(ctx), "a batch without a position")
+
+	_, err = db.Pool.Exec(ctx, `drop table firstseen.inbox_`+time.Now().UTC().Format("20060102"))
+	require.NoError(t, err)
+	made, err := store.MakePartitions(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 1, made, "as its owner, though the consumer may not make tables")
+}
+
+func TestConsumerRoleCanNeitherForgetNorChangeTheSchema(t *testing.T) {
+	db := withRoles(t, "")
+	requireWorks(t, db.consumer, "")
+	for _, sql := range []string{
+		`delete from firstseen.message_dedup`,
+		`update firstseen.message_dedup set first_seen_at = now()`,
+		`truncate firstseen.message_dedup`,
+		`delete from firstseen.inbox`,
+		`update firstseen.inbox set payload = null`,
+		`delete from firstseen.positions`,
+		`update firstseen.scopes set handler = 'x'`,
+		`delete from firstseen.scopes`,
+		`update firstseen.schema_version set version_id = 99`,
+		`create table firstseen.mine ()`,
+		`drop table firstseen.positions`,
+		`alter table firstseen.positions disable trigger all`,
+		`create or replace function firstseen.seal() returns void language sql as ''`,
+	} {
+		_, err := db.consumer.Exec(t.Context(), sql)
+		require.Equal(t, denied, code(err), "%s: %v", sql, err)
+	}
+}
+
+func TestPublicCanCallNothing(t *testing.T) {
+	db := withRoles(t, "")
+	_, err := db.Pool.Exec(t.Context(), `grant usage on schema firstseen to public`)
+	require.NoError(t, err)
+	stranger := login(t, db.DB, "")
+	for _, sql := range []string{
+		`select firstseen.make_partitions(1)`, `select firstseen.seal()`, `select firstseen.acquire('c', 't', 0, 'me', '1s')`,
+		`select firstseen.accept(null, null, null, null, false, '{}', '{}', null)`, `select * from firstseen.inbox`,
+	} {
+		_, err := stranger.Exec(t.Context(), sql)
+		require.Equal(t, denied, code(err), "%s: %v", sql, err)
+	}
+}
+
+func TestRolesMayBeRunAgainAndForAnotherSchema(t *testing.T) {
+	for _, schema := range []string{"firstseen", "other"} {
+		db := withRoles(t, schema)
+		sql, err := migrations.Roles(migrations.Config{Schema: schema})
+		require.NoError(t, err)
+		_, err = db.Pool.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
+		require.NoError(t, err)
+		requireWorks(t, db.consumer, schema)
+	}
+}
+
+func TestOwnerRoleMigrates(t *testing.T) {
+	db := withRoles(t, "")
+	deploy := loginDSN(t, db.DB, "firstseen_owner")
+	_, err := migrations.Down(t.Context(), deploy, migrations.Config{}, 0)
+	require.NoError(t, err)
+	_, err = migrations.Up(t.Context(), deploy, migrations.Config{})
+	require.NoError(t, err)
+}
+
+func TestRolesNeedNoSuperuser(t *testing.T) {
+	db := withRoles(t, "").DB // only the roles: on a server without any, its superuser need not make them
+	name := "admin_" + uuid.NewString()[:8]
+	database := db.Pool.Config().ConnConfig.Database
+	_, err := db.Pool.Exec(t.Context(), `create role `+name+` login createrole; alter database `+database+` owner to `+name)
+	require.NoError(t, err)
+	t.Cleanup(func() { dropRole(t, db, name) })
+	dsn := as(t, db.DSN, name)
+	_, err = migrations.Up(t.Context(), dsn, migrations.Config{Schema: "own"})
+	require.NoError(t, err)
+	makeRoles(t, db, `grant firstseen_owner, firstseen_consumer to `+name+` with admin option`)
+
+	sql, err := migrations.Roles(migrations.Config{Schema: "own"})
+	require.NoError(t, err)
+	_, err = connect(t, dsn).Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
+	require.NoError(t, err)
+	requireWorks(t, login(t, db, "firstseen_consumer"), "own")
+}
+
+// roleDB is a migrated database with the two roles, and a pool of a login with the consumer's.
+type roleDB struct {
+	*deduptest.DB
+	login    string
+	consumer *pgxpool.Pool
+}
+
+func withRoles(t *testing.T, schema string) roleDB {
+	t.Helper()
+	db := deduptest.New(t)
+	if schema != "" {
+		_, err := migrations.Up(t.Context(), db.DSN, migrations.Config{Schema: schema})
+		require.NoError(t, err)
+	}
+	sql, err := migrations.Roles(migrations.Config{Schema: schema})
+	require.NoError(t, err)
+	makeRoles(t, db, sql)
+	pool := login(t, db, "firstseen_consumer")
+	return roleDB{db, pool.Config().ConnConfig.User, pool}
+}
+
+// makeRoles runs SQL over the two roles, which all databases of the server share.
+func makeRoles(t *testing.T, db *deduptest.DB, sql string) {
+	t.Helper()
+	_, err := db.Pool.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
+	require.NoError(t, err)
+}
+
+func login(t *testing.T, db *deduptest.DB, member string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(context.Background(), loginDSN(t, db, member))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// loginDSN makes a login that is a member of a role.
+func loginDSN(t *testing.T, db *deduptest.DB, member string) string {
+	t.Helper()
+	name := "login_" + uuid.NewString()[:8]
+	sql := `create role ` + name + ` login`
+	if member != "" {
+		sql += ` in role ` + member
+	}
+	if member == "firstseen_owner" {
+		sql += `; alter role ` + name + ` set role ` + member
+	}
+	_, err := db.Pool.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
+	require.NoError(t, err)
+	t.Cleanup(func() { dropRole(t, db, name) })
+	return as(t, db.DSN, name)
+}
+
+func dropRole(t *testing.T, db *deduptest.DB, name string) {
+	_, err := db.Pool.Exec(context.Background(), `reassign owned by `+name+` to current_user; drop owned by `+name+
+		`; drop role `+name, pgx.QueryExecModeSimpleProtocol)
+	require.NoError(t, err)
+}
+
+func as(t *testing.T, dsn, user string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	u.User = url.User(user)
+	return u.String()
+}
+
+func code(err error) string {
+	if pg, ok := err.(*pgconn.PgError); ok {
+		return pg.Code
+	}
+	return ""
+}
