@@ -217,10 +217,15 @@ func (h *heard) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(h, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
+// String is all of it.
+func (h *heard) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.String()
+}
+
 func (h *heard) has(text string) bool { return h.times(text) > 0 }
 
 func (h *heard) times(text string) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return bytes.Count(h.text.Bytes(), []byte(text))
+	return strings.Count(h.String(), text)
 }

@@ -14,8 +14,10 @@ import (
 	kafkascram "github.com/segmentio/kafka-go/sasl/scram"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
@@ -118,7 +120,7 @@ func TestBrokerAuthenticatesTheConsumer(t *testing.T) {
 					}))
 				}
 				book, stop := with("wrong")
-				s.logged(book, slog.LevelError, "cluster not reached", "error", "SASL-NO")
+				s.logged(book, slog.LevelError, "cluster not reached", "error", "EOF") // kfake says no by hanging up
 				began := time.Now()
 				stop()
 				require.Less(t, time.Since(began), 5*time.Second)
@@ -130,4 +132,15 @@ func TestBrokerAuthenticatesTheConsumer(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Kafka says what is wrong, and the operator is to hear it.
+func TestRefusedPasswordIsReported(t *testing.T) {
+	fake := consumertest.NewFake(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", user, password))
+	fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.SASLAuthenticate}, TopLevel: true, Err: kerr.SaslAuthenticationFailed, Count: -1})
+	db := deduptest.New(t)
+	s := &stage{t: t, addr: fake.Addr, topic: consumertest.Name(t), group: consumertest.Name(t), dsn: db.DSN, pool: db.Pool}
+	book, _ := s.run(settings(func(c *consumer.Config) { c.SASL = mechanisms(t)[0].consumer("wrong") }))
+	s.logged(book, slog.LevelError, "cluster not reached", "error", "SASL Authentication Failed")
+	require.False(t, book.has(slog.LevelError, "", "error", "wrong"))
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -166,4 +167,22 @@ func (s *stage) deleteBefore(partition int32, offset int64) {
 func (s *stage) committed(partition int32) int64 {
 	s.t.Helper()
 	return consumertest.CommittedOffset(s.t, s.addr, s.group, s.topic, partition)
+}
+
+// exampleTest is as much of a test as an example needs.
+type exampleTest struct {
+	testing.TB
+	cleanups []func()
+}
+
+func (t *exampleTest) Helper()                           {}
+func (t *exampleTest) Name() string                      { return "Example" }
+func (t *exampleTest) Cleanup(f func())                  { t.cleanups = append(t.cleanups, f) }
+func (t *exampleTest) Errorf(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+func (t *exampleTest) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
+func (t *exampleTest) end() {
+	for i := range t.cleanups {
+		t.cleanups[len(t.cleanups)-1-i]()
+	}
 }

@@ -114,7 +114,9 @@ func (p *partition) take(maxRecords, maxBytes int) taken {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.records) == 0 {
-		return taken{next: p.next}
+		bytes := p.bytes // of batches whose last records compaction took: kept, they would fill the buffer for ever
+		p.bytes = 0
+		return taken{next: p.next, bytes: bytes}
 	}
 	n, size := 0, 0
 	for n < len(p.records) && n < maxRecords {

@@ -42,7 +42,7 @@ func TestOneBlockedPartitionOf64StarvesNoOther(t *testing.T) {
 	})
 	for range 2 {
 		s.start(s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
-			cc.BufferBytes, cc.Transactions = 256<<10, 2
+			cc.BufferBytes, cc.Transactions = 64<<10, 2
 			require.NoError(t, hc.Handlers.Register("effect", block, s.topic))
 		}))
 	}

@@ -128,6 +128,9 @@ func stopAndGoOn(t *testing.T, addr string, at handlers.Stage, giveUp func(*stag
 	stop()
 	s.requireOnce(30)
 	require.Empty(t, drops(), "the group's offsets moved back")
+	if at != consumer.StageAcquiring {
+		require.NotContains(t, a.logs()+heard.String(), "is behind the committed offset", "the position moved back")
+	}
 }
 
 func TestOffsetNeverPassesTheMessageThatIsBeingHandled(t *testing.T) {

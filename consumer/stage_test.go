@@ -121,7 +121,7 @@ const testLog = "FIRSTSEEN_TEST_LOG"
 
 // logger logs where testLog is set.
 func logger() *slog.Logger {
-	var out io.Writer = io.Discard
+	out := io.Discard
 	if os.Getenv(testLog) != "" {
 		out = os.Stderr
 	}

@@ -32,5 +32,5 @@ func newBackoff() retries {
 
 func (r retries) next() time.Duration { return r.policy.NextBackOff() }
 
-// wait pauses, and says whether ctx is still alive.
-func (r retries) wait(ctx context.Context) bool { return sleep(ctx, r.next()) }
+// wait pauses; the end of ctx ends it.
+func (r retries) wait(ctx context.Context) { sleep(ctx, r.next()) }

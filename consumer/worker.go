@@ -50,7 +50,7 @@ func (w *worker) run() {
 		switch {
 		case err == nil:
 			w.drop(n, next)
-			w.limit = min(w.limit*2, w.session.c.cfg.MaxBatch)
+			w.limit = min(w.limit+max(1, w.limit/8), w.session.c.cfg.MaxBatch) // slowly: too much costs a timeout each time
 			retry = newBackoff()
 		case !w.recover(err, n, retry):
 			return

@@ -2,6 +2,7 @@ package deduptest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -91,7 +92,7 @@ func (b *Bouncer) awaitAnswer() error {
 		}
 		select {
 		case <-b.process.Done():
-			return fmt.Errorf("it ended: %v", b.process.Err())
+			return errors.Join(errors.New("it ended"), b.process.Err())
 		case <-ctx.Done():
 			return err
 		case <-time.After(10 * time.Millisecond):

@@ -37,8 +37,13 @@ declare
     v_position int;
 begin
     evicted := 0;
-    insert into positions (consumer, topic, "partition") values (p_consumer, p_topic, p_partition)
-    on conflict do nothing;
+    -- Insert only what is missing: an insert that meets a row waits for whoever updates it, without a limit.
+    if not exists (
+        select from positions p
+        where p.consumer = p_consumer and p.topic = p_topic and p."partition" = p_partition) then
+        insert into positions (consumer, topic, "partition") values (p_consumer, p_topic, p_partition)
+        on conflict do nothing;
+    end if;
     select p.position_id into v_position from positions p
     where p.consumer = p_consumer and p.topic = p_topic and p."partition" = p_partition;
 

@@ -66,8 +66,7 @@ func (c *consumers) run(ctx context.Context) error {
 			continue
 		}
 		if failures++; failures == maxFailures {
-			return fmt.Errorf("the consumer ended by itself %d times in a row, the last time with %v%s",
-				failures, process.Err(), child.Tail(c.stack.log()))
+			return fmt.Errorf("the consumer %s, %d times in a row%s", ending(process.Err()), failures, child.Tail(c.stack.log()))
 		}
 		pause(ctx, time.Duration(failures)*100*time.Millisecond)
 	}
@@ -123,16 +122,24 @@ func (c *consumers) died(p *child.Process) (killed bool) {
 		c.event("%s; so was its successor, before it took a message", c.crash)
 	}
 	c.crashes++
-	c.crash = &crash{number: c.crashes, pid: p.PID(), how: fmt.Sprint(p.Err()), at: time.Now(), received: -1}
-	if killed = bySignal(p.Err()); killed {
-		c.crash.how = "was killed"
-	}
-	return killed
+	c.crash = &crash{number: c.crashes, pid: p.PID(), how: ending(p.Err()), at: time.Now(), received: -1}
+	return bySignal(p.Err())
 }
 
 func bySignal(err error) bool {
 	var exit *exec.ExitError
 	return errors.As(err, &exit) && !exit.Exited()
+}
+
+// ending says in words how a process ended.
+func ending(err error) string {
+	switch {
+	case err == nil:
+		return "ended by itself"
+	case bySignal(err):
+		return "was killed"
+	}
+	return "ended with " + err.Error()
 }
 
 func (k *crash) String() string {

@@ -12,8 +12,11 @@ import (
 	"go.uber.org/goleak"
 )
 
-// asConsumer are the arguments that make this test binary a run's consumer.
-var asConsumer = []string{"consumer-of-a-test"}
+// The arguments that make this test binary a run's consumer, and one that can't start.
+var (
+	asConsumer       = []string{"consumer-of-a-test"}
+	asBrokenConsumer = []string{"broken-consumer-of-a-test"}
+)
 
 func TestMain(m *testing.M) {
 	if slices.Equal(os.Args[1:], asConsumer) {
@@ -24,6 +27,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		return
+	}
+	if slices.Equal(os.Args[1:], asBrokenConsumer) {
+		fmt.Fprintln(os.Stderr, "no such luck")
+		os.Exit(3)
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -114,9 +114,9 @@ func verdictStyle(f *figures) string {
 func (s *screen) invitation() string {
 	kill := fmt.Sprintf("kill -9 %d", s.last.PID)
 	if s.keyed {
-		return "  Crash the consumer: press " + s.styled(bold, "k") + ", or " + s.styled(bold, kill) + " elsewhere.  Stop: " + s.styled(bold, "q")
+		return "  Crash it: press " + s.styled(bold, "k") + ", or " + s.styled(bold, kill) + " elsewhere.  Stop: " + s.styled(bold, "q")
 	}
-	return "  Crash the consumer: " + s.styled(bold, kill) + "  Stop: " + s.styled(bold, "Ctrl-C")
+	return "  Crash it: " + s.styled(bold, kill) + "  Stop: " + s.styled(bold, "Ctrl-C")
 }
 
 func (s *screen) styled(style, text string) string {

@@ -30,25 +30,25 @@ func (s Summary) judge() Summary {
 func (s Summary) String() string {
 	switch {
 	case s.Lag != 0:
-		return fmt.Sprintf("NOT DONE: %s messages are still to be consumed, so nothing can be said yet", commas(s.Lag))
+		return fmt.Sprintf("NOT DONE: the consumer is still behind by %s of %s messages", commas(s.Lag), commas(s.Produced))
 	case s.Effects != s.Unique:
 		return fmt.Sprintf("WRONG: %s movements have %s effects", commas(s.Unique), commas(s.Effects))
 	case s.Balance != s.ExpectedBalance:
 		return fmt.Sprintf("WRONG: the balance is %s and should be %s", commas(s.Balance), commas(s.ExpectedBalance))
 	}
 	return fmt.Sprintf("OK: %s movements took effect once each, and the balance is %s, as expected.\n"+
-		"    %s messages brought them, and were received %s times; the consumer crashed %s.",
-		commas(s.Unique), commas(s.Balance), commas(s.Produced), commas(s.Received), times(s.Crashes))
+		"    %s messages brought them, and were received %s times; the consumer %s.",
+		commas(s.Unique), commas(s.Balance), commas(s.Produced), commas(s.Received), crashed(s.Crashes))
 }
 
-func times(n int) string {
+func crashed(n int) string {
 	switch n {
 	case 0:
-		return "never"
+		return "never crashed"
 	case 1:
-		return "once"
+		return "crashed once"
 	}
-	return fmt.Sprintf("%d times", n)
+	return fmt.Sprintf("crashed %d times", n)
 }
 
 // JSON is the summary in one line.

@@ -86,7 +86,10 @@ func (f *figures) balance() string {
 	default:
 		text += fmt.Sprintf(" = expected, BUT %s EFFECTS ARE NOT %s", commas(f.Effects), commas(f.Expected.Unique))
 	}
-	if f.Lag > 0 {
+	switch {
+	case f.Lag == 1:
+		text += ", behind by 1 message"
+	case f.Lag > 1:
 		text += fmt.Sprintf(", behind by %s messages", commas(f.Lag))
 	}
 	return text

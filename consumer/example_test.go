@@ -1,0 +1,78 @@
+package consumer_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/handlers"
+)
+
+// bookPayment is the effect. It commits together with the message's ID, or not at all.
+func bookPayment(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+	_, err := tx.Exec(ctx, `update accounts set balance = balance + $2::int where name = $1`, string(m.Key), string(m.Value))
+	return err
+}
+
+// run books each payment of a topic once, until ctx ends.
+func run(ctx context.Context, pool *pgxpool.Pool, broker string) error {
+	store, err := dedup.Open(ctx, pool, dedup.Config{Inbox: "billing"})
+	if err != nil {
+		return err
+	}
+	var registry handlers.Registry
+	if err := registry.Register("book-payment", handlers.Each(handlers.HandlerFunc(bookPayment)), "payments"); err != nil {
+		return err
+	}
+	processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: &registry})
+	if err != nil {
+		return err
+	}
+	c, err := consumer.New(consumer.Config{Brokers: []string{broker}, Group: "billing"}, processor)
+	if err != nil {
+		return err
+	}
+	return c.Run(ctx)
+}
+
+func Example() {
+	t := new(exampleTest)
+	defer t.end()
+	pool, broker := deduptest.New(t).Pool, consumertest.NewFake(t).Addr // a program connects to its own
+	consumertest.CreateTopic(t, broker, "payments", 1)
+	_, err := pool.Exec(context.Background(), `create table accounts (name text, balance int); insert into accounts values ('alice', 0)`)
+	if err != nil {
+		panic(err)
+	}
+
+	// The producer, unsure whether its first attempt arrived, sends the payment again.
+	id := []kgo.RecordHeader{{Key: "message-id", Value: []byte("payment-4711")}}
+	consumertest.Produce(t, broker, &kgo.Record{Topic: "payments", Key: []byte("alice"), Value: []byte("100"), Headers: id})
+	consumertest.Produce(t, broker, &kgo.Record{Topic: "payments", Key: []byte("alice"), Value: []byte("100"), Headers: id})
+
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- run(ctx, pool, broker) }()
+	for consumertest.CommittedOffset(t, broker, "billing", "payments", 0) < 2 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		panic(err)
+	}
+	var balance int
+	err = pool.QueryRow(context.Background(), `select balance from accounts where name = 'alice'`).Scan(&balance)
+	fmt.Println("messages:", consumertest.EndOffset(t, broker, "payments", 0))
+	fmt.Println("alice has:", balance, err)
+	// Output:
+	// messages: 2
+	// alice has: 100 <nil>
+}

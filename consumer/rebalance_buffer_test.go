@@ -1,0 +1,18 @@
+package consumer
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestBatchWithoutARecordLeftGivesItsRoomBack(t *testing.T) {
+	p := &partition{data: newWake()}
+	p.readFrom(9)
+	p.add(&fetchedPartition{next: 10, bytes: 1 << 20}) // offsets 0 to 9, of which compaction took 9
+	require.True(t, p.beyond(9))
+	got := p.take(100, 1<<20)
+	require.Equal(t, taken{next: 10, bytes: 1 << 20}, got)
+	require.Zero(t, p.bytes)
+	require.Zero(t, p.discard())
+}
