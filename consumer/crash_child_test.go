@@ -40,6 +40,8 @@ type childMember struct {
 	MaxBatch, BufferBytes int
 	// SessionTimeout is consumer.Config's. Default that of quick.
 	SessionTimeout time.Duration
+	// Deaf has the member hear late that the group has given it up: it heartbeats and commits offsets rarely.
+	Deaf bool
 	// At is where the process sends itself Signal, when it comes there the Times-th time. Default nowhere.
 	At     handlers.Stage
 	Times  int
@@ -91,6 +93,9 @@ func (m *childMember) run(ctx context.Context) error {
 	if m.SessionTimeout > 0 {
 		cfg.SessionTimeout, cfg.RebalanceTimeout, cfg.RequestTimeout = m.SessionTimeout, m.SessionTimeout, time.Second
 	}
+	if m.Deaf {
+		cfg.HeartbeatInterval, cfg.CommitInterval, cfg.RequestTimeout = 5*time.Second, 4*time.Second, time.Second
+	}
 	c, err := consumer.New(cfg, processor)
 	if err != nil {
 		return err
@@ -119,9 +124,10 @@ func named(dsn, name string) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(context.Background(), cfg)
 }
 
-// obey is effect for one message at a time, and does what the value says: sleep:1s.
+// obey is effect for one message at a time, and does what the value's first line says: sleep:1s.
 func obey(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 	if text, ok := strings.CutPrefix(string(m.Value[:min(len(m.Value), 20)]), "sleep:"); ok {
+		text, _, _ = strings.Cut(text, "\n")
 		d, err := time.ParseDuration(text)
 		if err != nil {
 			return err

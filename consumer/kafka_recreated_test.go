@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/firstseen/firstseen/consumer"
@@ -46,8 +48,7 @@ func (s *stage) recreate(messages int) {
 	s.unnamed(messages)
 }
 
-// TestRecreatedTopic holds the topic until the operator has it started again; what its messages are named by must
-// not be taken for the old topic's.
+// The messages have no ID but their position, and must not be taken for the old topic's.
 func TestRecreatedTopicIsHeldAndThenReadFromItsFirstMessage(t *testing.T) {
 	onBrokers(t, func(t *testing.T, addr string) {
 		for _, running := range []bool{true, false} {
@@ -91,9 +92,12 @@ func TestRecreatedTopicIsReadFromItsFirstMessageWithoutRestartWherePolicySaysSo(
 	})
 }
 
-// A look at the metadata would show it too; here the broker's answer to a fetch must.
+// A look at the metadata would show it too; here nobody looks and nothing is fetched while the topic is made anew, and
+// the broker's answer to the next fetch must tell.
 func TestRecreatedTopicIsNoticedByTheFetch(t *testing.T) {
-	s := newStage(t, consumertest.NewFake(t).Addr, 1)
+	t.Parallel()
+	fake := consumertest.NewFake(t)
+	s := newStage(t, fake.Addr, 1)
 	s.unnamed(100)
 	change := s.byPosition(consumer.Hold)
 	book, _ := s.run(func(c *consumer.Config, h *handlers.Config) {
@@ -101,6 +105,8 @@ func TestRecreatedTopicIsNoticedByTheFetch(t *testing.T) {
 		c.MetadataInterval = time.Hour
 	})
 	s.caughtUp()
+	met(t, fake.Cluster.Fault(kfake.Fault{ // the one that the consumer waits ten seconds after
+		Keys: []kmsg.Key{kmsg.Fetch}, Topic: s.topic, Err: kerr.CorruptMessage}), 1)
 	s.recreate(150)
 	s.logged(book, slog.LevelError, "HELD", "partition", s.topic+"/0", "reason", "deleted and created again")
 	s.effects(100)

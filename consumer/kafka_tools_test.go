@@ -50,9 +50,9 @@ func (l *logbook) logger() *slog.Logger {
 	return slog.New(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// has looks for an entry of a level whose message contains a text and whose attributes contain others, given as
+// times counts the entries of a level whose message contains a text and whose attributes contain others, given as
 // names and texts.
-func (l *logbook) has(level slog.Level, message string, attrs ...string) bool {
+func (l *logbook) times(level slog.Level, message string, attrs ...string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, entry := range l.entries {
@@ -61,10 +61,14 @@ func (l *logbook) has(level slog.Level, message string, attrs ...string) bool {
 			found = found && strings.Contains(fmt.Sprint(entry[attrs[i]]), attrs[i+1])
 		}
 		if found {
-			return true
+			n++
 		}
 	}
-	return false
+	return n
+}
+
+func (l *logbook) has(level slog.Level, message string, attrs ...string) bool {
+	return l.times(level, message, attrs...) > 0
 }
 
 // logged waits for such an entry.

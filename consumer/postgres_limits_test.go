@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"syscall"
@@ -74,6 +75,7 @@ func TestHugeValuesGoThroughInLittleMemory(t *testing.T) {
 		r := s.record(fmt.Sprint("key", i), "", uuid.NewString())
 		r.Value, r.Partition = make([]byte, size), int32(i%s.partitions)
 		_, _ = crand.Read(r.Value)
+		copy(r.Value, "sleep:100ms\n") // fetching could run far ahead
 		require.NoError(t, client.ProduceSync(t.Context(), r).FirstErr())
 	}
 	m := s.child("huge")
@@ -85,7 +87,15 @@ func TestHugeValuesGoThroughInLittleMemory(t *testing.T) {
 	s.requireOnce(values)
 	require.Equal(t, values, s.count(`select count(*) from firstseen.inbox where length(payload) = $1`, size))
 	t.Logf("the consumer took %d MiB at most, for %d MiB of values", peak, values*size>>20)
-	require.Less(t, peak, most, "MiB at most")
+	if !raceDetector() { // which takes several times the memory
+		require.Less(t, peak, most, "MiB at most")
+	}
+}
+
+// raceDetector says whether the test binary was built with -race.
+func raceDetector() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)

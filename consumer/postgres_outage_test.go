@@ -102,7 +102,11 @@ func TestPostgresSetBackBehindTheGroupMissesNothing(t *testing.T) {
 			rs := s.records(600, 30)
 			heard := &heard{}
 			start := func() func() {
-				return s.start(s.consumer(func(cc *consumer.Config, _ *handlers.Config) { cc.Logger = heard.logger() }))
+				return s.start(s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
+					cc.Logger, cc.MaxBatch = heard.logger(), 25
+					// As slow as the watch, which would not see a short move otherwise.
+					require.NoError(t, hc.Handlers.Register("effect", slowly(5*time.Millisecond), s.topic))
+				}))
 			}
 			stop := start()
 			consumertest.Produce(t, s.addr, rs[:300]...)

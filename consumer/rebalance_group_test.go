@@ -84,6 +84,15 @@ func (g *groupAdmin) awaitStable(names ...string) {
 	}, 40*time.Second, 20*time.Millisecond, "the group did not settle on %v", names)
 }
 
+// awaitEmpty waits until the members' sessions have timed out.
+func (g *groupAdmin) awaitEmpty() {
+	g.s.t.Helper()
+	require.Eventually(g.s.t, func() bool {
+		_, members := g.describe()
+		return len(members) == 0
+	}, 40*time.Second, 100*time.Millisecond, "the group did not give its members up")
+}
+
 // committed gives the group's offsets by partition.
 func (g *groupAdmin) committed() map[int32]int64 {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

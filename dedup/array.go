@@ -150,10 +150,13 @@ func registerArrays(conn *pgx.Conn) {
 type arrayCodec struct{ pgtype.Codec }
 
 func (c arrayCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
-	if finished(value) != nil && format == pgtype.BinaryFormatCode {
+	switch {
+	case finished(value) == nil:
+		return c.Codec.PlanEncode(m, oid, format, value)
+	case format == pgtype.BinaryFormatCode:
 		return finishedPlan{}
 	}
-	return c.Codec.PlanEncode(m, oid, format, value)
+	return textPlan{}
 }
 
 type finishedPlan struct{}

@@ -56,6 +56,18 @@ func (g *gate) shut() (busy bool) {
 	return false
 }
 
+// enter also stops a handler that has ended the transaction: what it did next would commit by itself.
+func (t *handlerTx) enter() error {
+	if err := t.gate.enter(); err != nil {
+		return err
+	}
+	if pg := t.Conn().PgConn(); pg.TxStatus() == 'I' && !pg.IsClosed() {
+		t.gate.leave()
+		return ErrEnded
+	}
+	return nil
+}
+
 // Commit releases a savepoint; the transaction itself is not the handler's to commit.
 func (t *handlerTx) Commit(ctx context.Context) error { return t.end(ctx, t.Tx.Commit) }
 
@@ -66,7 +78,7 @@ func (t *handlerTx) end(ctx context.Context, how func(context.Context) error) er
 	if !t.savepoint {
 		return ErrNotYours
 	}
-	if err := t.gate.enter(); err != nil {
+	if err := t.enter(); err != nil {
 		return err
 	}
 	defer t.gate.leave()
@@ -74,7 +86,7 @@ func (t *handlerTx) end(ctx context.Context, how func(context.Context) error) er
 }
 
 func (t *handlerTx) Begin(ctx context.Context) (pgx.Tx, error) {
-	if err := t.gate.enter(); err != nil {
+	if err := t.enter(); err != nil {
 		return nil, err
 	}
 	defer t.gate.leave()
@@ -86,7 +98,7 @@ func (t *handlerTx) Begin(ctx context.Context) (pgx.Tx, error) {
 }
 
 func (t *handlerTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	if err := t.gate.enter(); err != nil {
+	if err := t.enter(); err != nil {
 		return pgconn.CommandTag{}, err
 	}
 	defer t.gate.leave()
@@ -94,7 +106,7 @@ func (t *handlerTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.C
 }
 
 func (t *handlerTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	if err := t.gate.enter(); err != nil {
+	if err := t.enter(); err != nil {
 		return pgx.FailedBatchResults(&pgx.Batch{}, err).Query()
 	}
 	defer t.gate.leave()
@@ -102,7 +114,7 @@ func (t *handlerTx) Query(ctx context.Context, sql string, args ...any) (pgx.Row
 }
 
 func (t *handlerTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	if err := t.gate.enter(); err != nil {
+	if err := t.enter(); err != nil {
 		return pgx.FailedBatchResults(&pgx.Batch{}, err).QueryRow()
 	}
 	defer t.gate.leave()
@@ -110,7 +122,7 @@ func (t *handlerTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.R
 }
 
 func (t *handlerTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	if err := t.gate.enter(); err != nil {
+	if err := t.enter(); err != nil {
 		return pgx.FailedBatchResults(b, err)
 	}
 	defer t.gate.leave()
@@ -118,7 +130,7 @@ func (t *handlerTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResult
 }
 
 func (t *handlerTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
-	if err := t.gate.enter(); err != nil {
+	if err := t.enter(); err != nil {
 		return 0, err
 	}
 	defer t.gate.leave()
@@ -126,7 +138,7 @@ func (t *handlerTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns 
 }
 
 func (t *handlerTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
-	if err := t.gate.enter(); err != nil {
+	if err := t.enter(); err != nil {
 		return nil, err
 	}
 	defer t.gate.leave()

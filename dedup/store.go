@@ -83,11 +83,10 @@ func statementsFor(schema string) statements {
 // Open checks that the schema is there at the version this build needs, and makes the inbox's partitions for
 // the days ahead. The pool stays the caller's, who closes it after the last use of the store.
 //
-// Behind a pooler in transaction mode (PgBouncer, pgcat) no statement may be prepared under a name: set
-// default_query_exec_mode=exec in the pool's connection string, or cache_describe, which spares the server nothing
-// but sends parameters typed. PgBouncer 1.21 and later can also carry the names over (max_prepared_statements), and
+// Behind a pooler in transaction mode (PgBouncer, pgcat) statements must not be prepared under a name: set
+// default_query_exec_mode=cache_describe in the pool's connection string, or exec, which needs a round trip less at
+// first but sends parameters as text. PgBouncer 1.21 and later can carry names over (max_prepared_statements), and
 // then needs no setting. The store keeps nothing in a session: its locks and settings end with the transaction.
-// The simple protocol (default_query_exec_mode=simple_protocol) is not supported.
 func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, fmt.Errorf("open inbox: %w", err)

@@ -37,7 +37,7 @@ func NewSQL(ctx context.Context, pool *pgxpool.Pool, schema, function string) (*
 	if err != nil {
 		return nil, fmt.Errorf("look up function %s: %w", function, err)
 	}
-	f, err := choose(found, pgx.Identifier{schema, "message"}.Sanitize())
+	f, err := choose(found, schema+".message")
 	if err != nil {
 		return nil, fmt.Errorf("function %s: %w", function, err)
 	}
@@ -90,7 +90,7 @@ func lookUp(ctx context.Context, pool *pgxpool.Pool, schema, name string) ([]fun
 		return nil, err
 	}
 	if !there {
-		return nil, fmt.Errorf("there is no type %s: run `firstseen migrate up`", message)
+		return nil, fmt.Errorf("there is no type %s.message: run `firstseen migrate up`", schema)
 	}
 	rows, err := pool.Query(ctx, lookUpSQL, name, message)
 	if err != nil {
@@ -110,7 +110,7 @@ func choose(found []function, message string) (function, error) {
 	}
 	switch {
 	case len(found) == 0:
-		return function{}, fmt.Errorf("there is none of that name; create it with %s, returning void", want)
+		return function{}, fmt.Errorf("there is none of that name; create it with %s, and returning void", want)
 	case len(fit) == 0:
 		return function{}, fmt.Errorf("found %s; want %s", signatures(found), want)
 	case len(fit) > 1:

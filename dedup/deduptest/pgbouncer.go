@@ -31,8 +31,9 @@ type Bouncer struct {
 }
 
 // PgBouncer starts a PgBouncer in front of the DSN's server, which is gone at the test's end. Where the
-// program is not installed the test is skipped, or fails if FIRSTSEEN_REQUIRE_PGBOUNCER is set.
-func PgBouncer(t testing.TB, dsn string) *Bouncer {
+// program is not installed the test is skipped, or fails if FIRSTSEEN_REQUIRE_PGBOUNCER is set. Settings are further
+// lines of its configuration, like "default_pool_size = 2".
+func PgBouncer(t testing.TB, dsn string, settings ...string) *Bouncer {
 	t.Helper()
 	program, user := findPgBouncer(t), child.Unprivileged()
 	scratch, err := child.NewScratch("pgbouncer", user)
@@ -51,7 +52,7 @@ func PgBouncer(t testing.TB, dsn string) *Bouncer {
 		LogFile: scratch.Path("pgbouncer.log"),
 		User:    user,
 	}}
-	if err := configurePgBouncer(scratch, user, dsn, port); err != nil {
+	if err := configurePgBouncer(scratch, user, dsn, port, settings); err != nil {
 		t.Fatalf("deduptest: configure pgbouncer: %v", err)
 	}
 	b.Start()
@@ -117,7 +118,7 @@ func findPgBouncer(t testing.TB) string {
 	return ""
 }
 
-func configurePgBouncer(scratch *child.Scratch, user *child.User, dsn string, port int) error {
+func configurePgBouncer(scratch *child.Scratch, user *child.User, dsn string, port int, settings []string) error {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return err
@@ -138,7 +139,8 @@ auth_file = %s
 pool_mode = transaction
 default_pool_size = 20
 max_client_conn = 200
-`, config.Host, config.Port, port, scratch.Path("users.txt"))
+%s
+`, config.Host, config.Port, port, scratch.Path("users.txt"), strings.Join(settings, "\n"))
 	if err := os.WriteFile(scratch.Path("pgbouncer.ini"), []byte(ini), 0o600); err != nil {
 		return err
 	}

@@ -1,0 +1,121 @@
+package dedup_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/migrations"
+)
+
+func TestPositionIsKeptWithItsTopicsIdentity(t *testing.T) {
+	s := newStage(t)
+	topicID := uuid.New()
+	p, err := s.store.Acquire(t.Context(), "consumer", "orders", 3, "me")
+	require.NoError(t, err)
+	require.False(t, p.Known)
+	require.EqualValues(t, 1, p.Epoch)
+	require.NoError(t, s.store.Reposition(t.Context(), p, 40, topicID))
+	require.NoError(t, s.store.Reposition(t.Context(), p, 7, topicID), "back")
+	p, err = s.store.Acquire(t.Context(), "consumer", "orders", 3, "me")
+	require.NoError(t, err)
+	require.True(t, p.Known)
+	require.EqualValues(t, 7, p.Next)
+	require.EqualValues(t, 2, p.Epoch)
+	require.Equal(t, topicID, p.TopicID)
+	require.NoError(t, s.store.Reposition(t.Context(), p, 8, uuid.Nil))
+	require.Equal(t, uuid.Nil, s.position(3).TopicID)
+}
+
+func TestTopicIsKnownOnceAPositionIsSet(t *testing.T) {
+	s := newStage(t)
+	known := func(consumer, topic string) bool {
+		known, err := s.store.KnowsTopic(t.Context(), consumer, topic)
+		require.NoError(t, err)
+		return known
+	}
+	p, err := s.store.Acquire(t.Context(), "consumer", "orders", 1, "me")
+	require.NoError(t, err)
+	require.False(t, known("consumer", "orders"), "acquired, but never set")
+	require.NoError(t, s.store.Reposition(t.Context(), p, 0, uuid.Nil))
+	require.True(t, known("consumer", "orders"))
+	require.False(t, known("other", "orders"))
+	require.False(t, known("consumer", "other"))
+}
+
+func TestConcurrentAcquiresEachGetAnEpoch(t *testing.T) {
+	s := newStage(t)
+	const owners = 16
+	var mu sync.Mutex
+	epochs := map[int64]bool{}
+	var group errgroup.Group
+	for range owners {
+		group.Go(func() error {
+			p, err := s.store.Acquire(context.Background(), "consumer", "orders", 0, "me")
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			epochs[p.Epoch] = true
+			return nil
+		})
+	}
+	require.NoError(t, group.Wait())
+	require.Len(t, epochs, owners)
+}
+
+func TestAcquireEndsAPreviousOwnersHungTransaction(t *testing.T) {
+	db := deduptest.New(t)
+	_, err := migrations.Up(t.Context(), db.DSN, migrations.Config{Schema: "other"})
+	require.NoError(t, err)
+	s := stageOn(t, db, openPool(t, db.DSN, nil), dedup.Config{EvictAfter: 200 * time.Millisecond})
+	neighbour := stageOn(t, db, openPool(t, db.DSN, nil), dedup.Config{Schema: "other"})
+	hungPool := openPool(t, db.DSN, nil)
+	hung := stageOn(t, db, hungPool, dedup.Config{})
+
+	stopped, err := hung.store.Accept(t.Context(), hung.batch(hung.position(0), uuid.New()))
+	require.NoError(t, err)
+	elsewhere, err := neighbour.store.Accept(t.Context(), neighbour.batch(neighbour.position(0), uuid.New()))
+	require.NoError(t, err)
+	otherPartition, err := hung.store.Accept(t.Context(), hung.batch(hung.position(1), uuid.New()))
+	require.NoError(t, err)
+
+	begin := time.Now()
+	p := s.position(0)
+	require.Equal(t, 1, p.Evicted)
+	require.GreaterOrEqual(t, time.Since(begin), 200*time.Millisecond, "it was given its time")
+	require.Less(t, time.Since(begin), 5*time.Second)
+	require.Zero(t, p.Next)
+	require.Error(t, stopped.Commit(t.Context()))
+	require.Equal(t, repeat(isNew, 1), s.accept(s.batch(p, uuid.New())))
+
+	require.NoError(t, elsewhere.Commit(t.Context()), "a position of the same number in another schema")
+	require.NoError(t, otherPartition.Commit(t.Context()))
+	s.requireRows(2)
+}
+
+func TestAcquireWaitsForATransactionThatEndsInTime(t *testing.T) {
+	db := deduptest.New(t)
+	s := stageOn(t, db, openPool(t, db.DSN, nil), dedup.Config{EvictAfter: time.Minute})
+	tx, err := s.store.Accept(t.Context(), s.batch(s.position(0), uuid.New()))
+	require.NoError(t, err)
+	acquired := make(chan *dedup.Position)
+	go func() {
+		p, _ := s.store.Acquire(context.Background(), "consumer", "orders", 0, "next")
+		acquired <- p
+	}()
+	awaitLockWait(t, db.Pool)
+	require.NoError(t, tx.Commit(t.Context()))
+	p := <-acquired
+	require.NotNil(t, p)
+	require.Zero(t, p.Evicted)
+	require.EqualValues(t, 1, p.Next, "what it committed counts")
+}

@@ -1,0 +1,210 @@
+package handlers_test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/handlers"
+	"github.com/firstseen/firstseen/migrations"
+)
+
+// journal is a table that functions write what they were given to, one row a call or a message.
+const journal = `create schema app;
+	create table app.journal (seq bigint generated always as identity, call text default pg_current_xact_id()::text,
+		ordinal bigint, m firstseen.message);`
+
+const oncePerMessage = `create function app.on_payment(m firstseen.message) returns void language sql as
+	'insert into app.journal (m) values (m)'`
+
+const oncePerBatch = `create function app.on_payments(batch firstseen.message[]) returns void language sql as
+	'insert into app.journal (ordinal, m) select b.ordinality,
+		row(b.id, b.raw_id, b.tenant, b.topic, b."partition", b."offset", b.produced_at, b.key, b.payload, b.headers)::firstseen.message
+	from unnest(batch) with ordinality b order by b.ordinality'`
+
+func (s *stage) registerSQL(function string) {
+	s.t.Helper()
+	h, err := handlers.NewSQL(s.t.Context(), s.pool, "", function)
+	require.NoError(s.t, err)
+	s.register("sql", h)
+}
+
+func TestSQLFunctionGetsEveryMessageInOrderByteForByte(t *testing.T) {
+	for function, create := range map[string]string{"app.on_payment": oncePerMessage, "app.on_payments": oncePerBatch} {
+		for _, mode := range []string{"cache_statement", "cache_describe", "exec"} {
+			t.Run(function+" "+mode, func(t *testing.T) {
+				db := deduptest.New(t)
+				s := newStageOn(t, db, db.DSN+"&default_query_exec_mode="+mode)
+				s.exec(journal)
+				s.exec(create)
+				s.registerSQL(function)
+				p := s.position("orders")
+				ms := messages(p, newIDs(200)...)
+				big := bytes.Repeat([]byte("\x00\xff\\'\"\n,{}"), 1<<20/8)
+				ms[0].Key, ms[0].Value = nil, nil
+				ms[1].Key, ms[1].Value, ms[1].Tenant, ms[1].RawID = []byte{}, []byte{}, "acme", `order "17"\`
+				ms[2].Key, ms[2].Value = []byte("null"), big
+				ms[3].Headers = []dedup.Header{{Key: "trace", Value: []byte{0xff}}, {Key: "trace", Value: nil}, {Key: "trace", Value: []byte{}}}
+				s.requireResult(handlers.Result{New: len(ms)}, p, ms...)
+				requireJournal(t, s, ms, function == "app.on_payments")
+			})
+		}
+	}
+}
+
+func requireJournal(t *testing.T, s *stage, want []dedup.Message, ordinals bool) {
+	rows, err := s.admin.Query(t.Context(), `select ordinal, (m).id, coalesce((m).raw_id, ''), (m).tenant, (m).topic,
+		(m)."partition", (m)."offset", (m).key, (m).payload, (m).headers from app.journal order by seq`)
+	require.NoError(t, err)
+	defer rows.Close()
+	n := 0
+	for ; rows.Next(); n++ {
+		var got dedup.Message
+		var ordinal *int64
+		var headers []byte
+		require.NoError(t, rows.Scan(&ordinal, &got.ID, &got.RawID, &got.Tenant, &got.Topic, &got.Partition, &got.Offset,
+			&got.Key, &got.Value, &headers))
+		got.Headers, err = dedup.DecodeHeaders(headers)
+		require.NoError(t, err)
+		require.Equal(t, want[n], got)
+		if ordinals {
+			require.EqualValues(t, n+1, *ordinal)
+		}
+	}
+	require.NoError(t, rows.Err())
+	require.Equal(t, len(want), n)
+}
+
+func TestSQLFunctionsErrorFailsTheBatch(t *testing.T) {
+	s := newStage(t)
+	s.exec(journal + `create function app.fail(m firstseen.message) returns void language plpgsql as $$
+		begin
+			insert into public.effects ("offset") values (m."offset");
+			if m."offset" = 1 then raise exception 'no stock of %', firstseen.header(m, 'item') using errcode = 'AP001'; end if;
+		end $$`)
+	s.registerSQL("app.fail")
+	p := s.position("orders")
+	ms := messages(p, newIDs(3)...)
+	ms[1].Headers = []dedup.Header{{Key: "item", Value: []byte("pears")}}
+	_, err := s.process(p, ms...)
+	require.EqualError(t, err, "handler sql: call app.fail: ERROR: no stock of pears (SQLSTATE AP001)")
+	var pg *pgconn.PgError
+	require.ErrorAs(t, err, &pg)
+	s.requireNothing(p)
+
+	s.requireResult(handlers.Result{New: 1}, p, ms[0])
+	_, err = s.process(p, ms[1])
+	require.ErrorContains(t, err, "message orders/0@1: call app.fail: ERROR: no stock", "alone, the message is named")
+}
+
+func TestSQLFunctionMayReadThePayloadAsJSON(t *testing.T) {
+	s := newStage(t)
+	s.exec(journal + `create function app.pay(m firstseen.message) returns void language sql as
+		$$ insert into public.effects (handler, message_id) values (firstseen.body(m) ->> 'amount', m.id) $$`)
+	s.registerSQL("app.pay")
+	p := s.position("orders")
+	ms := messages(p, newIDs(2)...)
+	ms[0].Value, ms[1].Value = []byte(`{"amount": "12.30"}`), nil
+	s.requireResult(handlers.Result{New: 2}, p, ms...)
+	require.Equal(t, 1, s.effects("12.30"))
+}
+
+func TestSQLFunctionIsFoundBySearchPathAndQuotedName(t *testing.T) {
+	db := deduptest.New(t)
+	s := newStageOn(t, db, db.DSN+"&search_path=app,public")
+	s.exec(journal + `create schema other; create function other.on_payment(m firstseen.message) returns void language sql as '';
+		create function app."On Payment"(m firstseen.message) returns void language sql as '';` + oncePerMessage)
+	for _, name := range []string{"on_payment", "On_Payment", "app.on_payment", `"app"."on_payment"`, `"On Payment"`, `app."On Payment"`} {
+		_, err := handlers.NewSQL(t.Context(), s.pool, "", name)
+		require.NoError(t, err, name)
+	}
+}
+
+func TestSQLFunctionOfAnotherSchemaOfOurs(t *testing.T) {
+	db := deduptest.New(t)
+	_, err := migrations.Up(t.Context(), db.DSN, migrations.Config{Schema: "second"})
+	require.NoError(t, err)
+	s := newStageOn(t, db, db.DSN)
+	s.exec(`create function on_second(m second.message) returns void language sql as
+		$$ insert into public.effects (handler, message_id) values (second.header(m, 'h'), m.id) $$`)
+	_, err = handlers.NewSQL(t.Context(), s.pool, "", "on_second")
+	require.ErrorContains(t, err, "found public.on_second(m second.message); want one argument of type firstseen.message")
+	h, err := handlers.NewSQL(t.Context(), s.pool, "second", "on_second")
+	require.NoError(t, err)
+	s.register("sql", h)
+	p := s.position("orders")
+	ms := messages(p, uuid.New())
+	ms[0].Headers = []dedup.Header{{Key: "h", Value: []byte("here")}}
+	s.requireResult(handlers.Result{New: 1}, p, ms...)
+	require.Equal(t, 1, s.effects("here"))
+}
+
+func TestSQLFunctionThatDoesNotFitIsNamedWithWhatIsWanted(t *testing.T) {
+	s := newStage(t)
+	s.exec(journal + oncePerMessage + `;
+		create function app.twice(m firstseen.message) returns void language sql as '';
+		create function app.twice(batch firstseen.message[]) returns void language sql as '';
+		create function app.as_json(j jsonb) returns void language sql as '';
+		create function app.as_json(j jsonb, n int) returns void language sql as '';
+		create function app.two(m firstseen.message, n int default 1) returns void language sql as '';
+		create function app.spread(variadic m firstseen.message[]) returns void language sql as '';
+		create function app.counts(m firstseen.message) returns int language sql as 'select 1';
+		create function app.many(m firstseen.message) returns setof int language sql as 'select 1';
+		create procedure app.proc(m firstseen.message) language sql as '';
+		create function app.secret(m firstseen.message) returns void language sql as '';
+		revoke all on function app.secret from public;
+		create role outsider login; grant usage on schema app, firstseen to outsider`)
+	t.Cleanup(func() { s.exec(`drop owned by outsider; drop role outsider`) })
+	const want = "want one argument of type firstseen.message (called once a message) or firstseen.message[] (called once a batch)"
+	for name, message := range map[string]string{
+		"app.absent":     "function app.absent: there is none of that name; create it with one argument of type firstseen.message",
+		"on_payment":     "there is none of that name",
+		"app.twice":      "ambiguous, found app.twice(batch firstseen.message[]) and app.twice(m firstseen.message)",
+		"app.as_json":    "found app.as_json(j jsonb) and app.as_json(j jsonb, n integer); " + want,
+		"app.two":        "found app.two(m firstseen.message, n integer); " + want,
+		"app.spread":     "found app.spread(VARIADIC m firstseen.message[]); " + want,
+		"app.counts":     "found app.counts(m firstseen.message), which returns integer; want a function that returns void",
+		"app.many":       "which returns SETOF integer",
+		"app.proc":       "which returns nothing, as a procedure or an aggregate",
+		"db.app.pay":     "there is none of that name",
+		"app.":           "app.",
+		"drop table x; ": "drop table x",
+		"":               "",
+	} {
+		_, err := handlers.NewSQL(t.Context(), s.pool, "", name)
+		require.ErrorContains(t, err, message, name)
+	}
+	_, err := handlers.NewSQL(t.Context(), s.pool, "nowhere", "app.on_payment")
+	require.ErrorContains(t, err, "there is no type nowhere.message: run `firstseen migrate up`")
+
+	cfg := s.admin.Config()
+	cfg.ConnConfig.User = "outsider"
+	outsider, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	defer outsider.Close()
+	_, err = handlers.NewSQL(t.Context(), outsider, "", "app.secret")
+	require.ErrorContains(t, err, "found app.secret(m firstseen.message), which this role may not execute")
+}
+
+func TestSQLFunctionIsOneStatementABatch(t *testing.T) {
+	s := newStage(t)
+	s.exec(journal + oncePerMessage)
+	h, err := handlers.NewSQL(t.Context(), s.pool, "", "app.on_payment")
+	require.NoError(t, err)
+	tx, err := s.store.Accept(t.Context(), &dedup.Batch{})
+	require.NoError(t, err)
+	defer tx.Rollback(t.Context())
+	counting := &countingTx{Tx: tx.Handler()}
+	require.NoError(t, h.HandleBatch(t.Context(), counting, messages(&dedup.Position{}, newIDs(500)...)))
+	require.Equal(t, 1, counting.statements)
+	var rows int
+	require.NoError(t, tx.Handler().QueryRow(t.Context(), `select count(*) from app.journal`).Scan(&rows))
+	require.Equal(t, 500, rows, fmt.Sprint(h))
+}
