@@ -48,6 +48,7 @@ func (e *MovedError) Error() string { return fmt.Sprintf("the position stands at
 // stopped, hung or cut off. owner is for people: it is shown beside the position.
 func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition int32, owner string) (*Position, error) {
 	p := &Position{Consumer: consumer, Topic: topic, Partition: partition}
+	s.scopes.forget() // the database may have been set back, which is when positions are acquired again
 	var next *int64
 	var topicID *uuid.UUID
 	grace := fmt.Sprintf("%d ms", s.cfg.EvictAfter/time.Millisecond)

@@ -45,6 +45,13 @@ func (c *scopeCache) put(found map[ScopeKey]int32) {
 	}
 }
 
+// forget has all scopes looked up again.
+func (c *scopeCache) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ids = nil
+}
+
 // Scopes gives the number of each scope, in the order of keys, and makes those that are new in a transaction
 // of its own.
 func (s *Store) Scopes(ctx context.Context, keys []ScopeKey) ([]int32, error) {
