@@ -48,6 +48,15 @@ func New(cfg Config, processor *handlers.Processor) (*Consumer, error) {
 	}, nil
 }
 
+// Run is New and the consumer's Run, for a program that needs the consumer for nothing else.
+func Run(ctx context.Context, cfg Config, processor *handlers.Processor) error {
+	c, err := New(cfg, processor)
+	if err != nil {
+		return err
+	}
+	return c.Run(ctx)
+}
+
 // Run consumes until ctx ends, and then drains: open batches are finished or, after Config.DrainTimeout, abandoned,
 // offsets are committed, and the group is left. What goes wrong meanwhile is logged and tried again with
 // backoff; nothing is skipped. It returns nil after a clean end.
@@ -138,6 +147,8 @@ func (c *Consumer) member(ctx context.Context, topics map[string]topicMetadata) 
 		return err
 	}
 	defer c.leave(group)
+	var former ghost
+	defer func() { former.lay("") }()
 	for {
 		generation, err := group.Next(ctx)
 		if ctx.Err() != nil {
@@ -146,8 +157,10 @@ func (c *Consumer) member(ctx context.Context, topics map[string]topicMetadata) 
 		if err != nil {
 			// Calling Next again is all there is to do: the group itself joins again, after its backoff.
 			c.log.Warn("joining the group failed; trying again", "error", err)
+			former.appear(ctx, c, err)
 			continue
 		}
+		former.lay(generation.MemberID)
 		s := newSession(c, generation, topics)
 		generation.Start(func(generationEnd context.Context) { s.run(ctx, generationEnd) })
 		<-s.done

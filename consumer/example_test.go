@@ -36,11 +36,7 @@ func run(ctx context.Context, pool *pgxpool.Pool, broker string) error {
 	if err != nil {
 		return err
 	}
-	c, err := consumer.New(consumer.Config{Brokers: []string{broker}, Group: "billing"}, processor)
-	if err != nil {
-		return err
-	}
-	return c.Run(ctx)
+	return consumer.Run(ctx, consumer.Config{Brokers: []string{broker}, Group: "billing"}, processor)
 }
 
 func Example() {

@@ -144,3 +144,16 @@ func TestReplayByOperatorFindsOnlyDuplicates(t *testing.T) {
 	s.requireOnce(20)
 	require.Equal(t, 1, s.count(`select count(*) from firstseen.positions where next_offset = 20 and updated_at > $1`, back))
 }
+
+func TestMembersThatStartTogetherAgreeOnWhereToBegin(t *testing.T) {
+	s := newStage(t, consumertest.Kafka(t), 24)
+	s.fill(10)
+	for range 3 {
+		s.start(s.consumer(settings(latest)))
+	}
+	s.begun()
+	s.fill(10)
+	s.caughtUp()
+	s.requireOnce(240)
+	require.Zero(t, s.count(`select count(*) from effects where "offset" < 10`))
+}

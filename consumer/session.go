@@ -20,7 +20,6 @@ type session struct {
 	log        *slog.Logger
 
 	partitions map[topicPartition]*partition
-	known      map[string]bool // topics that Postgres had a position in before this generation set any
 	offsets    offsets
 	loops      fetchLoops
 
@@ -43,7 +42,6 @@ func newSession(c *Consumer, g *kafka.Generation, topics map[string]topicMetadat
 		c: c, generation: g, topics: topics,
 		log:        c.log.With("generation", g.ID),
 		partitions: map[topicPartition]*partition{},
-		known:      map[string]bool{},
 		offsets:    offsets{done: map[topicPartition]int64{}, committed: map[topicPartition]int64{}},
 		done:       make(chan struct{}),
 	}
@@ -129,15 +127,56 @@ func (s *session) assigned() (committed map[topicPartition]int64, ok bool) {
 	}
 }
 
-// lookUp finds out how far the group is, and which topics it is new to: before the first worker sets a position,
-// which would have the topic's other partitions look like ones that were added to it.
+// lookUp finds out how far the group is. Topics that are new to Postgres are begun first, all partitions at once.
 func (s *session) lookUp(parts []topicPartition) (committed map[topicPartition]int64, err error) {
 	for topic := range s.generation.Assignments {
-		if s.known[topic], err = s.c.processor.Store().KnowsTopic(s.ctx, s.c.cfg.Group, topic); err != nil {
+		if err := s.begin(topic); err != nil {
 			return nil, err
 		}
 	}
 	return s.c.wire.committedOffsets(s.ctx, s.c.cfg.Group, parts)
+}
+
+// begin sets the first positions of a topic: where the group stands, if it was another consumer's before, and else
+// where the config says. Members that start together do it once, so that none takes a sibling's partitions for ones
+// that were added to a topic it knows.
+func (s *session) begin(topic string) error {
+	store, cfg := s.c.processor.Store(), &s.c.cfg
+	known, err := store.KnowsTopic(s.ctx, cfg.Group, topic)
+	if err != nil || known {
+		return err
+	}
+	var parts []topicPartition
+	for _, p := range s.topics[topic].partitions {
+		parts = append(parts, topicPartition{topic, p.id})
+	}
+	committed, err := s.c.wire.committedOffsets(s.ctx, cfg.Group, parts)
+	if err != nil {
+		return err
+	}
+	timestamp := int64(earliestOffset)
+	if cfg.StartAt == Latest {
+		timestamp = latestOffset
+	}
+	first, err := s.c.wire.listOffsets(s.ctx, parts, timestamp)
+	if err != nil {
+		return err
+	}
+	next := make(map[int32]int64, len(parts))
+	for _, tp := range parts {
+		next[tp.partition] = first[tp]
+		if offset, ok := committed[tp]; ok {
+			next[tp.partition] = offset
+		}
+	}
+	begun, err := store.Begin(s.ctx, cfg.Group, topic, s.topics[topic].id, next)
+	for tp, offset := range committed {
+		if begun {
+			s.log.Warn("Kafka has a committed offset and Postgres nothing: taking over the group where it stands",
+				"partition", tp.String(), "offset", offset)
+		}
+	}
+	return err
 }
 
 // fault ends the session because of something that only joining the group anew can repair.

@@ -14,21 +14,20 @@ type startFacts struct {
 	hasPosition      bool
 	positionID       uuid.UUID // the topic that the position was set in
 	topicID          uuid.UUID // the topic as it is now
-	knowsTopic       bool      // Postgres has a position in another partition of the topic
-	startAt          StartAt
 	onReset          Policy
 	onPostgresBehind Policy
 }
 
 // start is where to begin, and what an operator should hear about it.
 type start struct {
-	offset int64 // or earliestOffset, latestOffset
+	offset int64 // or earliestOffset
 	warn   string
 	hold   error // do not begin
 }
 
 // decide picks a partition's first offset. Whatever it picks is safe for effects, as what was seen is a duplicate;
-// the point is that nothing is skipped that nobody decided to skip.
+// the point is that nothing is skipped that nobody decided to skip. The first start of a topic is decided before, by
+// session.begin.
 func (f *startFacts) decide() start {
 	recreated := f.hasPosition && f.positionID != uuid.Nil && f.topicID != uuid.Nil && f.positionID != f.topicID
 	switch {
@@ -42,15 +41,11 @@ func (f *startFacts) decide() start {
 		return start{offset: f.committed}
 	case f.hasPosition:
 		return start{offset: f.position}
-	case f.hasCommit && f.knowsTopic:
+	case f.hasCommit:
 		return start{offset: earliestOffset, warn: "Kafka has a committed offset and Postgres, which knows the topic, no position: " +
 			"Postgres lost it; starting from the first message"}
-	case f.hasCommit:
-		return start{offset: f.committed, warn: "Kafka has a committed offset and Postgres nothing: taking over the group where it stands"}
-	case f.startAt == Latest && !f.knowsTopic:
-		return start{offset: latestOffset}
 	}
-	return start{offset: earliestOffset}
+	return start{offset: earliestOffset} // a partition that was added to the topic
 }
 
 func (f *startFacts) postgresBehind() start {

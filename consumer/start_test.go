@@ -16,21 +16,12 @@ func TestStartOfAPartition(t *testing.T) {
 		want  int64
 		says  string // part of the warning or of the reason to hold; empty: says nothing
 	}{
-		{"nothing known, earliest", startFacts{}, earliestOffset, ""},
-		{"nothing known, latest", startFacts{startAt: Latest}, latestOffset, ""},
-		{"new partition of a known topic", startFacts{knowsTopic: true}, earliestOffset, ""},
-		{"new partition of a known topic, latest", startFacts{knowsTopic: true, startAt: Latest}, earliestOffset, ""},
+		{"new partition of a known topic", startFacts{}, earliestOffset, ""},
+		{"commit without a position", startFacts{hasCommit: true, committed: 7}, earliestOffset, "Postgres lost it"},
+		{"commit at the first offset without a position", startFacts{hasCommit: true}, earliestOffset, "Postgres lost it"},
 
-		{"commit only", startFacts{hasCommit: true, committed: 7}, 7, "taking over"},
-		{"commit only, latest", startFacts{hasCommit: true, committed: 7, startAt: Latest}, 7, "taking over"},
-		{"commit at the first offset only", startFacts{hasCommit: true}, 0, "taking over"},
-		{"commit only, topic known", startFacts{hasCommit: true, committed: 7, knowsTopic: true}, earliestOffset, "Postgres lost it"},
-		{"commit only, topic known, latest", startFacts{hasCommit: true, committed: 7, knowsTopic: true, startAt: Latest},
-			earliestOffset, "Postgres lost it"},
-
-		{"position only", startFacts{hasPosition: true, position: 5, knowsTopic: true}, 5, ""},
-		{"position only, latest", startFacts{hasPosition: true, position: 5, knowsTopic: true, startAt: Latest}, 5, ""},
-		{"position at the first offset only", startFacts{hasPosition: true, startAt: Latest}, 0, ""},
+		{"position only", startFacts{hasPosition: true, position: 5}, 5, ""},
+		{"position at the first offset only", startFacts{hasPosition: true}, 0, ""},
 
 		{"commit at the position", startFacts{hasPosition: true, position: 5, hasCommit: true, committed: 5}, 5, ""},
 		{"commit behind the position", startFacts{hasPosition: true, position: 5, hasCommit: true, committed: 3}, 3, ""},
@@ -50,16 +41,11 @@ func TestStartOfAPartition(t *testing.T) {
 			earliestOffset, "deleted and created again"},
 		{"topic made anew, restart, commit ahead and trusted", startFacts{hasPosition: true, position: 5, hasCommit: true, committed: 8,
 			positionID: old, topicID: now, onReset: Restart, onPostgresBehind: Committed}, earliestOffset, "deleted and created again"},
-		{"topic made anew, restart, latest", startFacts{hasPosition: true, position: 5, positionID: old, topicID: now,
-			onReset: Restart, startAt: Latest}, earliestOffset, "deleted and created again"},
 		{"position from before the broker had topic IDs", startFacts{hasPosition: true, position: 5, topicID: now}, 5, ""},
 		{"broker without topic IDs", startFacts{hasPosition: true, position: 5, positionID: old}, 5, ""},
-		{"position acquired and never set", startFacts{positionID: uuid.Nil, topicID: now, startAt: Latest}, latestOffset, ""},
+		{"position acquired and never set", startFacts{positionID: uuid.Nil, topicID: now}, earliestOffset, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if c.facts.startAt == "" {
-				c.facts.startAt = Earliest
-			}
 			got := c.facts.decide()
 			switch {
 			case c.want == held:

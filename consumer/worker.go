@@ -93,8 +93,8 @@ func (w *worker) acquire(ctx context.Context) (next int64, hold, err error) {
 	committed, hasCommit := s.offsets.committedTo(p.topicPartition)
 	facts := startFacts{
 		committed: committed, hasCommit: hasCommit, position: w.position.Next, hasPosition: w.position.Known,
-		positionID: w.position.TopicID, topicID: p.topicID, knowsTopic: s.known[p.topic],
-		startAt: cfg.StartAt, onReset: cfg.OnReset, onPostgresBehind: cfg.OnPostgresBehind,
+		positionID: w.position.TopicID, topicID: p.topicID,
+		onReset: cfg.OnReset, onPostgresBehind: cfg.OnPostgresBehind,
 	}
 	begin := facts.decide()
 	if begin.hold != nil {
@@ -110,7 +110,7 @@ func (w *worker) acquire(ctx context.Context) (next int64, hold, err error) {
 	return next, nil, store.Reposition(ctx, w.position, next, p.topicID)
 }
 
-// resolve turns earliest and latest into an offset, and finds out whether the partition ends below the offset:
+// resolve turns earliest into an offset, and finds out whether the partition ends below the offset:
 // then it was cut off, or made anew on a broker that has no topic IDs.
 func (w *worker) resolve(ctx context.Context, offset int64) (next int64, hold, err error) {
 	earliest, err := w.offsetAt(ctx, earliestOffset)
@@ -123,8 +123,6 @@ func (w *worker) resolve(ctx context.Context, offset int64) (next int64, hold, e
 		return 0, nil, err
 	case offset == earliestOffset:
 		return earliest, nil, nil
-	case offset == latestOffset:
-		return latest, nil, nil
 	case offset <= latest:
 		return offset, nil, nil
 	}

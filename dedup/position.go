@@ -84,12 +84,3 @@ func (s *Store) Reposition(ctx context.Context, p *Position, next int64, topicID
 	p.Next, p.Known, p.TopicID = next, true, topicID
 	return nil
 }
-
-// KnowsTopic says whether the consumer has a position in any partition of the topic.
-func (s *Store) KnowsTopic(ctx context.Context, consumer, topic string) (bool, error) {
-	var known bool
-	if err := s.pool.QueryRow(ctx, s.sql.known, consumer, topic).Scan(&known); err != nil {
-		return false, fmt.Errorf("look for positions of %s in topic %s: %w", consumer, topic, err)
-	}
-	return known, nil
-}

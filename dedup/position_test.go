@@ -119,3 +119,31 @@ func TestAcquireWaitsForATransactionThatEndsInTime(t *testing.T) {
 	require.Zero(t, p.Evicted)
 	require.EqualValues(t, 1, p.Next, "what it committed counts")
 }
+
+func TestMembersThatBeginATopicTogetherBeginItOnce(t *testing.T) {
+	s := newStage(t)
+	_, err := s.store.Acquire(t.Context(), "consumer", "orders", 1, "a member that died before it set the position")
+	require.NoError(t, err)
+	var mu sync.Mutex
+	begun := 0
+	var group errgroup.Group
+	for member := range int64(8) {
+		group.Go(func() error {
+			next := map[int32]int64{0: member, 1: member, 2: member}
+			did, err := s.store.Begin(t.Context(), "consumer", "orders", uuid.Nil, next)
+			mu.Lock()
+			defer mu.Unlock()
+			if did {
+				begun++
+			}
+			return err
+		})
+	}
+	require.NoError(t, group.Wait())
+	require.Equal(t, 1, begun)
+	var positions, offsets int
+	require.NoError(t, s.pool.QueryRow(t.Context(), `select count(next_offset), count(distinct next_offset)
+		from firstseen.positions where consumer = 'consumer' and topic = 'orders'`).Scan(&positions, &offsets))
+	require.Equal(t, 3, positions)
+	require.Equal(t, 1, offsets, "all from one member")
+}

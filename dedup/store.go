@@ -59,7 +59,7 @@ type Store struct {
 
 // statements are the store's queries, spelled for its schema.
 type statements struct {
-	accept, inbox, commit, acquire, reposition, known, scopes, partitions, version string
+	accept, inbox, commit, acquire, reposition, begin, known, scopes, partitions, version string
 }
 
 func statementsFor(schema string) statements {
@@ -72,6 +72,7 @@ func statementsFor(schema string) statements {
 		acquire: `select position_id, epoch, next_offset, topic_id, evicted
 			from ` + s + `.acquire($1, $2, $3, $4, $5)`,
 		reposition: `select ` + s + `.reposition($1, $2, $3, $4)`,
+		begin:      `select ` + s + `.begin_topic($1, $2, $3, $4, $5)`,
 		known:      `select exists (select from ` + s + `.positions where consumer = $1 and topic = $2 and next_offset is not null)`,
 		scopes:     `select handler, tenant, scope_id from ` + s + `.resolve_scopes($1, $2, $3)`,
 		partitions: `select ` + s + `.make_partitions($1)`,

@@ -71,7 +71,7 @@ func versionOf(file string) int64 {
 // Up brings the schema to the latest version and returns the steps that it took. It is safe to call from many
 // processes at once.
 func Up(ctx context.Context, dsn string, cfg Config) ([]Step, error) {
-	return run(ctx, dsn, cfg, func(db *sql.DB, schema string) ([]Step, error) {
+	return run(dsn, cfg, func(db *sql.DB, schema string) ([]Step, error) {
 		if err := createSchema(ctx, db, schema); err != nil {
 			return nil, err
 		}
@@ -87,7 +87,7 @@ func Up(ctx context.Context, dsn string, cfg Config) ([]Step, error) {
 // Down takes the schema back to the given version; 0 drops everything, with all message IDs ever seen, but the
 // empty schema itself.
 func Down(ctx context.Context, dsn string, cfg Config, version int64) ([]Step, error) {
-	return run(ctx, dsn, cfg, func(db *sql.DB, schema string) ([]Step, error) {
+	return run(dsn, cfg, func(db *sql.DB, schema string) ([]Step, error) {
 		p, err := newProvider(db, schema, cfg.LockTimeout)
 		if err != nil {
 			return nil, err
@@ -102,7 +102,7 @@ func Down(ctx context.Context, dsn string, cfg Config, version int64) ([]Step, e
 
 // Status lists all known steps, with the time at which each was applied. It changes nothing.
 func Status(ctx context.Context, dsn string, cfg Config) ([]Step, error) {
-	return run(ctx, dsn, cfg, func(db *sql.DB, schema string) ([]Step, error) {
+	return run(dsn, cfg, func(db *sql.DB, schema string) ([]Step, error) {
 		p, err := newProvider(db, schema, cfg.LockTimeout)
 		if err != nil {
 			return nil, err
@@ -168,7 +168,7 @@ func inSchema(schema string) fstest.MapFS {
 	return out
 }
 
-func run(ctx context.Context, dsn string, cfg Config, f func(db *sql.DB, schema string) ([]Step, error)) (steps []Step, err error) {
+func run(dsn string, cfg Config, f func(db *sql.DB, schema string) ([]Step, error)) (steps []Step, err error) {
 	schema, err := cfg.schema()
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package migrations_test
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"testing"
 	"time"
@@ -206,7 +207,8 @@ func as(t *testing.T, dsn, user string) string {
 }
 
 func code(err error) string {
-	if pg, ok := err.(*pgconn.PgError); ok {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
 		return pg.Code
 	}
 	return ""

@@ -89,6 +89,33 @@ end
 $$;
 -- +goose StatementEnd
 
+-- begin_topic sets the positions of all partitions of a topic that the consumer has none in, and says whether it did.
+-- The lock has two members that start at once do it once.
+-- +goose StatementBegin
+create or replace function firstseen.begin_topic(
+    p_consumer text, p_topic text, p_topic_id uuid, p_partitions int[], p_next bigint[])
+returns boolean
+language plpgsql
+set search_path = firstseen, pg_temp
+as $$
+begin
+    perform pg_advisory_xact_lock('positions'::regclass::oid::int, hashtext(p_consumer || ' ' || p_topic));
+    if exists (select from positions p
+               where p.consumer = p_consumer and p.topic = p_topic and p.next_offset is not null) then
+        return false;
+    end if;
+    perform set_config('firstseen_tx.sealed', pg_current_xact_id()::text, true);
+    insert into positions (consumer, topic, "partition", topic_id, next_offset)
+    select p_consumer, p_topic, b."partition", p_topic_id, b.next_offset
+    from unnest(p_partitions, p_next) b ("partition", next_offset)
+    order by 3
+    on conflict (consumer, topic, "partition") do update
+    set next_offset = excluded.next_offset, topic_id = excluded.topic_id;
+    return true;
+end
+$$;
+-- +goose StatementEnd
+
 -- accept is the first statement of a batch's transaction. It moves the position from p_from to p_next
 -- under the owner's epoch (a null p_position: no position) and inserts the IDs, which come sorted by
 -- (scope, id) and without twins, so that two batches never wait for each other in a circle.
@@ -321,5 +348,5 @@ $$;
 drop function firstseen.body, firstseen.header, firstseen.decode_headers, firstseen.make_partitions;
 drop trigger positions_sealed on firstseen.positions;
 drop trigger unsealed_sealed on firstseen.unsealed;
-drop function firstseen.require_seal, firstseen.seal, firstseen.accept,
+drop function firstseen.require_seal, firstseen.seal, firstseen.accept, firstseen.begin_topic,
     firstseen.reposition, firstseen.acquire, firstseen.resolve_scopes;

@@ -1,0 +1,39 @@
+package dedup
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// KnowsTopic says whether the consumer has a position in any partition of the topic.
+func (s *Store) KnowsTopic(ctx context.Context, consumer, topic string) (bool, error) {
+	var known bool
+	if err := s.pool.QueryRow(ctx, s.sql.known, consumer, topic).Scan(&known); err != nil {
+		return false, fmt.Errorf("look for positions of %s in topic %s: %w", consumer, topic, err)
+	}
+	return known, nil
+}
+
+// Begin sets the positions of all partitions of a topic that is new to the consumer, in one transaction: next has the
+// first offset of each. Where the consumer knows the topic it does nothing and returns false. So whoever finds a
+// partition without a position later knows that the partition was added, or its position lost.
+func (s *Store) Begin(ctx context.Context, consumer, topic string, topicID uuid.UUID, next map[int32]int64) (begun bool, err error) {
+	partitions, offsets := make([]int32, 0, len(next)), make([]int64, 0, len(next))
+	for p, offset := range next {
+		partitions, offsets = append(partitions, p), append(offsets, offset)
+	}
+	var id *uuid.UUID
+	if topicID != uuid.Nil {
+		id = &topicID
+	}
+	err = s.inTx(ctx, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, s.sql.begin, consumer, topic, id, partitions, offsets).Scan(&begun)
+	})
+	if err != nil {
+		return false, fmt.Errorf("begin topic %s for %s: %w", topic, consumer, err)
+	}
+	return begun, nil
+}
