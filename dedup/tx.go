@@ -86,6 +86,9 @@ func (t *Tx) finish(ctx context.Context, sql string, rows *copyRows) (string, er
 	conn := t.conn.Conn().PgConn()
 	if rows.n > 0 {
 		tag, err := conn.CopyFrom(ctx, rows.reader(), sql)
+		if err != nil {
+			rows.buf = nil // pgx may still be reading it: it does not wait for its writer where the connection broke
+		}
 		return tag.String(), err
 	}
 	results, err := conn.Exec(ctx, sql).ReadAll()
