@@ -22,9 +22,10 @@ lint: ## gofmt, go vet and golangci-lint
 	go vet ./...
 	$(GOLANGCI) run
 
-bench: ## ratios: accept to a raw COPY, end to end to a transaction per message (needs Java 17 and Maven)
+bench: ## ratios: accept to a raw COPY, end to end to a transaction per message, failing handlers (needs Java 17 and Maven)
 	go test ./dedup -run '^$$' -bench Accept -benchtime 1x
 	go test ./consumer -run '^$$' -bench EndToEnd -benchtime 1x
+	go test ./handlers -run '^$$' -bench 'Failing|LaneDrain' -benchtime 1x
 
 build: ## bin/firstseen
 	go build -o bin/firstseen ./cmd/firstseen

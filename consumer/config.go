@@ -37,6 +37,10 @@ type Config struct {
 	// Topics are the topics to read, each of which has a handler. Default: all topics that have one.
 	Topics []Topic
 
+	// DeadTopic is a topic that dead letters are published to as well, at least once each. It must exist, and must not
+	// be one that is read. Default none: they are in Postgres only.
+	DeadTopic string
+
 	// StartAt is where a partition is begun that has neither a committed offset nor a position: Earliest (default)
 	// or Latest. A partition added to a topic that is being read is begun at its first message all the same.
 	StartAt StartAt
@@ -56,6 +60,9 @@ type Config struct {
 	// MaxBatchBytes caps a batch's keys, values and headers; a single larger message is a batch of its own.
 	// Default 4 MiB.
 	MaxBatchBytes int
+	// MaxParked is how many of a partition's messages may be parked for later before the partition is held. Default
+	// 100,000.
+	MaxParked int
 	// Transactions is how many batches are in a transaction at once, in this process. Default 4. The pool needs
 	// one connection for each and one to spare.
 	Transactions int
@@ -104,6 +111,8 @@ type Topic struct {
 	Identity *dedup.Identity
 	// TenantHeader names the header that holds a message's tenant. Default none: all messages have the same.
 	TenantHeader string
+	// Fingerprint compares a copy's content with the first message's of its ID. Default none: copies are duplicates.
+	Fingerprint dedup.FingerprintMode
 }
 
 // StartAt is where reading begins.
@@ -146,6 +155,9 @@ func (c Config) prepared(registered []string) (Config, error) {
 	if err := c.prepareTopics(registered); err != nil {
 		faults = append(faults, err)
 	}
+	if slices.ContainsFunc(c.Topics, func(t Topic) bool { return t.Name != "" && t.Name == c.DeadTopic }) {
+		fault("dead topic: %s is a topic that is read: what died would come again", c.DeadTopic)
+	}
 	if limit := c.drainLimit(); c.DrainTimeout > limit {
 		fault("drain timeout: %s is too long: with these session, rebalance, heartbeat and request timeouts at most %s "+
 			"passes before the group gives the partitions away", c.DrainTimeout, limit)
@@ -182,6 +194,9 @@ func (c *Config) prepareTopics(registered []string) error {
 			faults = append(faults, fmt.Errorf("topic %s: no handler is registered for it", t.Name))
 		}
 		seen[t.Name] = true
+		if err := t.Fingerprint.Validate(); err != nil {
+			faults = append(faults, fmt.Errorf("topic %s: %w", t.Name, err))
+		}
 		if t.Identity == nil {
 			t.Identity, _ = dedup.NewIdentity() // the default can't be wrong
 		}
@@ -204,6 +219,7 @@ func (c *Config) setDefaults() {
 	setDefault(&c.OnPostgresBehind, Position)
 	setDefault(&c.MaxBatch, 1000)
 	setDefault(&c.MaxBatchBytes, 4<<20)
+	setDefault(&c.MaxParked, 100_000)
 	setDefault(&c.Transactions, 4)
 	setDefault(&c.BufferBytes, 64<<20)
 	setDefault(&c.FetchWait, 500*time.Millisecond)

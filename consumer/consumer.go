@@ -67,6 +67,10 @@ func (c *Consumer) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wg.Go(func() { c.makePartitions(ctx) })
+	wg.Go(func() { c.processor.RunLanes(ctx) })
+	if c.cfg.DeadTopic != "" {
+		wg.Go(func() { newDeadTopic(c).run(ctx) })
+	}
 
 	retry := newBackoff()
 	for ctx.Err() == nil {

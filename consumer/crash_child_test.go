@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -36,6 +37,8 @@ type childMember struct {
 	Addr, Group, Topic, DSN string
 	// Name tells the member from others: in the group, and in the effects' column made_by.
 	Name string
+	// Fail is the share of handler calls that fail, by chance.
+	Fail float64
 	// MaxBatch and BufferBytes are consumer.Config's.
 	MaxBatch, BufferBytes int
 	// SessionTimeout is consumer.Config's. Default that of quick.
@@ -80,11 +83,14 @@ func (m *childMember) run(ctx context.Context) error {
 		return err
 	}
 	registry := &handlers.Registry{}
-	if err := registry.Register("effect", handlers.Each(handlers.HandlerFunc(obey)), m.Topic); err != nil {
+	err = registry.Add(handlers.Registration{Name: "effect", Topics: []string{m.Topic}, Handler: handlers.Each(failing(m.Fail)),
+		Retry: handlers.Retry{Base: 50 * time.Millisecond, Cap: 500 * time.Millisecond, MaxAttempts: 1000}})
+	if err != nil {
 		return err
 	}
 	observe := m.observer()
-	processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: registry, Observe: observe})
+	processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: registry, Observe: observe,
+		LanePoll: 50 * time.Millisecond, Logger: logger()})
 	if err != nil {
 		return err
 	}
@@ -122,6 +128,16 @@ func named(dsn, name string) (*pgxpool.Pool, error) {
 	}
 	cfg.ConnConfig.RuntimeParams["application_name"] = name
 	return pgxpool.NewWithConfig(context.Background(), cfg)
+}
+
+// failing is obey, but fails on a share of its calls.
+func failing(share float64) handlers.HandlerFunc {
+	return func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+		if err := obey(ctx, tx, m); err != nil || rand.Float64() >= share {
+			return err
+		}
+		return errors.New("failed by chance, after its effect")
+	}
 }
 
 // obey is effect for one message at a time, and does what the value's first line says: sleep:1s.

@@ -29,8 +29,9 @@ func kills(t *testing.T) int {
 }
 
 func TestConsumerKilledAgainAndAgainLosesNothingAndRepeatsNothing(t *testing.T) {
-	t.Run("fake", func(t *testing.T) { killAgainAndAgain(t, consumertest.NewFake(t).Addr, kills(t)) })
-	t.Run("kafka", func(t *testing.T) { killAgainAndAgain(t, consumertest.Kafka(t), (kills(t)+9)/10) })
+	t.Run("fake", func(t *testing.T) { killAgainAndAgain(t, consumertest.NewFake(t).Addr, kills(t), 0) })
+	t.Run("kafka", func(t *testing.T) { killAgainAndAgain(t, consumertest.Kafka(t), (kills(t)+9)/10, 0) })
+	t.Run("failing", func(t *testing.T) { killAgainAndAgain(t, consumertest.NewFake(t).Addr, (kills(t)+3)/4, 0.02) })
 }
 
 // killPoints are the places where the consumer kills itself; at every other round it is killed at random.
@@ -38,13 +39,14 @@ var killPoints = []handlers.Stage{
 	handlers.StageAccepted, handlers.StageHandled, handlers.StageCommitted, consumer.StageDraining, consumer.StageAcquiring,
 }
 
-func killAgainAndAgain(t *testing.T, addr string, n int) {
+func killAgainAndAgain(t *testing.T, addr string, n int, fail float64) {
 	s := newStage(t, addr, 4)
 	group := s.groupAdmin()
 	drops := group.watchOffsets()
 	load := s.load(10, 20*time.Millisecond)
 	for round := range n {
 		m := s.child(fmt.Sprintf("round-%d", round))
+		m.Fail = fail
 		if round%2 == 0 {
 			s.killAtRandom(group, m)
 		} else {
@@ -59,11 +61,14 @@ func killAgainAndAgain(t *testing.T, addr string, n int) {
 	last := s.consumer(nil)
 	group.removeAllBut()
 	stop := s.start(last)
-	s.caughtUp()
+	s.settled()
 	stop()
 
 	s.requireOnce(unique)
-	require.Zero(t, s.count(`select count(*) from firstseen.inbox where status = 'dead'`))
+	if fail > 0 {
+		require.NotZero(t, s.count(`select count(*) from firstseen.inbox where attempts > 0`), "nothing failed")
+	}
+	require.Zero(t, s.count(`select count(*) from firstseen.dead_letters`))
 	require.Empty(t, drops(), "the group's offsets moved back")
 }
 

@@ -15,6 +15,7 @@ func decode(r *kgo.Record, topic *Topic, topicID uuid.UUID) dedup.Message {
 	m := dedup.Message{
 		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Timestamp: r.Timestamp,
 		Key: r.Key, Value: r.Value, Headers: headers(r.Headers),
+		Fingerprint: topic.Fingerprint.Of(r.Value),
 	}
 	topic.Identity.Identify(&m, topicID)
 	if topic.TenantHeader != "" && m.Reason == "" {

@@ -216,7 +216,7 @@ func TestCorruptBatchHoldsItsPartitionUntilItIsRepaired(t *testing.T) {
 	s.fill(5)
 	s.effects(15)
 	require.EqualValues(t, 5, s.committed(0))
-	require.Zero(t, s.count(`select count(*) from firstseen.inbox where status = 'dead'`))
+	require.Zero(t, s.count(`select count(*) from firstseen.dead_letters`))
 	repaired.Store(true)
 	s.caughtUp()
 	s.requireOnce(23)

@@ -13,21 +13,24 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 )
 
-// inboxRow is what the inbox keeps of a message.
-type inboxRow struct {
-	Status, Reason, RawID string
-	Key, Payload          []byte
-	Headers               []dedup.Header
+// keptRow is what is kept of a message, and where.
+type keptRow struct {
+	Table, Reason, RawID string
+	Key, Payload         []byte
+	Headers              []dedup.Header
 }
 
-func (s *stage) inbox() (rows []inboxRow) {
+func (s *stage) kept() (rows []keptRow) {
 	s.t.Helper()
-	found, err := s.pool.Query(s.t.Context(), `select status::text, coalesce(reason, ''), coalesce(raw_id, ''), key, payload, headers
-		from firstseen.inbox where topic = $1 order by "partition", "offset", seq`, s.topic)
+	found, err := s.pool.Query(s.t.Context(), `select place, reason, coalesce(raw_id, ''), key, payload, headers from (
+			select 'inbox' as place, '' as reason, raw_id, key, payload, headers, topic, "partition", "offset" from firstseen.inbox
+			union all
+			select 'dead_letters', reason, raw_id, key, payload, headers, topic, "partition", "offset" from firstseen.dead_letters) m
+		where topic = $1 order by "partition", "offset"`, s.topic)
 	require.NoError(s.t, err)
-	rows, err = pgx.CollectRows(found, func(row pgx.CollectableRow) (r inboxRow, err error) {
+	rows, err = pgx.CollectRows(found, func(row pgx.CollectableRow) (r keptRow, err error) {
 		var headers []byte
-		if err = row.Scan(&r.Status, &r.Reason, &r.RawID, &r.Key, &r.Payload, &headers); err == nil {
+		if err = row.Scan(&r.Table, &r.Reason, &r.RawID, &r.Key, &r.Payload, &headers); err == nil {
 			r.Headers, err = dedup.DecodeHeaders(headers)
 		}
 		return r, err
@@ -73,11 +76,11 @@ func oddRecords() []odd {
 	}
 }
 
-// row is what the inbox must keep.
-func (o *odd) row() inboxRow {
-	row := inboxRow{Status: "processed", RawID: o.rawID, Reason: string(o.reason), Key: o.record.Key, Payload: o.record.Value}
+// row is what must be kept.
+func (o *odd) row() keptRow {
+	row := keptRow{Table: "inbox", RawID: o.rawID, Reason: string(o.reason), Key: o.record.Key, Payload: o.record.Value}
 	if o.reason != "" {
-		row.Status = "dead"
+		row.Table = "dead_letters"
 	}
 	for _, h := range o.record.Headers {
 		row.Headers = append(row.Headers, dedup.Header{Key: h.Key, Value: h.Value})
@@ -89,7 +92,7 @@ func TestOddMessagesKeepTheirBytesAlsoAfterAReplay(t *testing.T) {
 	onBrokers(t, func(t *testing.T, addr string) {
 		s := newStage(t, addr, 1)
 		group := s.groupAdmin()
-		var want []inboxRow
+		var want []keptRow
 		dead := 0
 		for _, o := range oddRecords() {
 			o.record.Topic = s.topic
@@ -103,9 +106,9 @@ func TestOddMessagesKeepTheirBytesAlsoAfterAReplay(t *testing.T) {
 			stop := s.start(s.consumer(nil))
 			s.caughtUp()
 			stop()
-			require.Equal(t, want, s.inbox())
+			require.Equal(t, want, s.kept())
 			s.requireOnce(len(want) - dead)
-			require.Equal(t, dead, s.count(`select count(*) from firstseen.inbox where status = 'dead'`))
+			require.Equal(t, dead, s.count(`select count(*) from firstseen.dead_letters`))
 			group.reset(0)
 		}
 	})

@@ -30,6 +30,13 @@ type worker struct {
 	size     int             // their keys, values and headers
 	bytes    int             // their share of the memory
 	limit    int             // messages a batch; lowered where batches take too long
+
+	careful     int       // so many messages more are handled one at a time, each announced beforehand
+	announced   int64     // the offset of the last message that was
+	suspicion   bool      // the process died before anything was announced
+	moved       bool      // a batch was committed
+	killed      int       // how often that message has killed the process, where that is often enough
+	parkedSince time.Time // when the parked messages have to be counted next; zero: none were parked
 }
 
 func newWorker(s *session, p *partition) *worker {
@@ -38,24 +45,41 @@ func newWorker(s *session, p *partition) *worker {
 
 func (w *worker) run() {
 	defer func() { w.session.c.memory.giveBack(w.bytes) }()
+	defer w.leave()
 	if !w.start() {
 		return
 	}
 	retry := newBackoff()
-	for w.await() && w.slot() {
+	for w.await() && w.hasRoom() && w.slot() {
 		w.fill()
 		n, next := w.cut()
-		err := w.attempt(n, next)
+		err := w.process(n, next)
 		<-w.session.c.slots
 		switch {
 		case err == nil:
+			w.moved = true
 			w.drop(n, next)
-			w.limit = min(w.limit+max(1, w.limit/8), w.session.c.cfg.MaxBatch) // slowly: too much costs a timeout each time
+			w.grow()
 			retry = newBackoff()
 		case !w.recover(err, n, retry):
 			return
 		}
 	}
+}
+
+// process takes the first n messages through an attempt; one that is suspected of killing the process is announced
+// before, and is the only such one in the process meanwhile.
+func (w *worker) process(n int, next int64) error {
+	if w.killed = 0; w.careful == 0 {
+		return w.attempt(n, next)
+	}
+	defer w.session.c.processor.Suspect()()
+	err := w.announce(n)
+	if err == nil {
+		err = w.attempt(n, next)
+	}
+	w.survived(err)
+	return err
 }
 
 // start acquires the position and sets where reading begins. It goes on trying until it is done, and returns
@@ -107,6 +131,7 @@ func (w *worker) acquire(ctx context.Context) (next int64, hold, err error) {
 		w.log.Warn(begin.warn, "offset", next)
 	}
 	w.next = next
+	w.beCareful(next)
 	return next, nil, store.Reposition(ctx, w.position, next, p.topicID)
 }
 
@@ -215,9 +240,21 @@ func (w *worker) decode(records []*kgo.Record) {
 
 // attempt processes the first n messages once. It outlives the session's end by the drain's limit.
 func (w *worker) attempt(n int, next int64) error {
-	_, err := w.session.c.processor.Process(w.session.work,
-		handlers.Batch{Position: w.position, Next: next, Messages: w.messages[:n]})
-	return err
+	result, err := w.session.c.processor.Process(w.session.work,
+		handlers.Batch{Position: w.position, Next: next, Messages: w.messages[:n], Killed: w.killed})
+	if err != nil {
+		return err
+	}
+	if result.Parked > 0 && w.parkedSince.IsZero() {
+		w.parkedSince = time.Now()
+	}
+	if result.Conflicts > 0 {
+		w.log.Warn("messages came under IDs that were seen with another content; the first ones stand", "conflicts", result.Conflicts)
+	}
+	if result.Buried > 0 {
+		w.log.Warn("copies of dead letters came; redrive the dead letters to have them handled", "copies", result.Buried)
+	}
+	return nil
 }
 
 // cut is how much of what was taken goes into the next batch, and the offset after it.

@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -24,14 +26,43 @@ const (
 	Duplicate Outcome = iota
 	// New: the ID was never seen in its scope; if the transaction commits, it has been.
 	New
+	// Conflict: the ID was seen before, with another fingerprint. The first one won; Commit records this one.
+	Conflict
+	// Buried: the ID was seen before, and its message lies in the dead letters.
+	Buried
 )
 
-// Entry is one message for one scope (see [Store.Scopes]).
+// State is what a transaction leaves a message in.
+type State uint8
+
+// The states. The zero value is Processed.
+const (
+	// Processed: handled, never to be handled again.
+	Processed State = iota
+	// Parked: in its lane, to be handled later.
+	Parked
+	// Dead: given up, in the dead letters.
+	Dead
+)
+
+// Entry is one message for one scope (see [Store.Scopes]), and what becomes of it. Accept sets Outcome; who opened the
+// transaction sets the rest before Commit.
 type Entry struct {
 	Scope   int32
 	Message *Message
-	// Outcome is set by Accept.
 	Outcome Outcome
+
+	// Lane is the queue that the message belongs to (see [Ordering.Lane]). It is needed where State is not Processed.
+	Lane  uuid.UUID
+	State State
+	// Attempts is how often a handler has failed on the message.
+	Attempts int
+	// ParkedAt is when the message was parked first; zero where it was not.
+	ParkedAt time.Time
+	// Reason is a short code and Error the text of the last failure; empty where there was none.
+	Reason, Error string
+	// Due is how long from now the lane's next attempt is, where State is Parked.
+	Due time.Duration
 }
 
 // Batch is what one transaction takes in: messages of one partition, in the order of their offsets.
@@ -74,10 +105,11 @@ func (s *Store) accept(ctx context.Context, b *Batch, cols *columns) (*Tx, error
 	registerArrays(conn.Conn())
 	tx := &Tx{store: s, conn: conn, batch: b, cols: cols, handler: handlerTx{gate: &gate{}}}
 
-	var fresh []int32
+	var outcomes []int16
 	q := &pgx.Batch{}
 	q.BeginTx(pinned)
-	q.Queue(s.sql.accept, b.acceptArgs(cols)...).QueryRow(func(row pgx.Row) error { return row.Scan(&fresh) })
+	q.Queue(s.sql.accept, b.acceptArgs(cols)...).QueryRow(func(row pgx.Row) error { return row.Scan(&outcomes, &tx.hasLanes) })
+	q.Queue(savepoint)
 	results := conn.SendBatch(ctx, q)
 	tx.handler.Tx = results.Tx()
 	if err := results.Close(); err != nil {
@@ -85,34 +117,32 @@ func (s *Store) accept(ctx context.Context, b *Batch, cols *columns) (*Tx, error
 		tx.Rollback(ctx)
 		return nil, err
 	}
-	b.setOutcomes(cols, fresh)
+	b.setOutcomes(cols, outcomes)
 	return tx, nil
 }
 
 func (b *Batch) acceptArgs(cols *columns) []any {
-	scopes, ids := cols.acceptKeys(b.Entries)
+	scopes, ids, fingerprints := cols.acceptKeys(b.Entries)
 	if p := b.Position; p != nil {
-		return []any{p.id, p.Epoch, p.Next, b.Next, p.sinceDuplicate >= optimisticAfter, scopes, ids, nil}
+		return []any{p.id, p.Epoch, p.Next, b.Next, p.sinceDuplicate >= optimisticAfter, scopes, ids, fingerprints}
 	}
-	return []any{nil, nil, nil, nil, false, scopes, ids, nil}
+	return []any{nil, nil, nil, nil, false, scopes, ids, fingerprints}
 }
 
-// setOutcomes marks the entries that accept found new: all that were sent where fresh is nil.
-func (b *Batch) setOutcomes(cols *columns, fresh []int32) {
+// setOutcomes spreads accept's answers, one for each ID that was sent; nil: all of them are new.
+func (b *Batch) setOutcomes(cols *columns, outcomes []int16) {
 	for i := range b.Entries {
 		b.Entries[i].Outcome = Duplicate
 	}
-	if fresh == nil {
-		for _, i := range cols.order {
-			b.Entries[i].Outcome = New
+	for at, i := range cols.order {
+		b.Entries[i].Outcome = New
+		if outcomes != nil {
+			b.Entries[i].Outcome = Outcome(outcomes[at])
 		}
-	}
-	for _, ordinal := range fresh {
-		b.Entries[cols.order[ordinal-1]].Outcome = New
 	}
 	if p := b.Position; p != nil {
 		p.sinceDuplicate++
-		if fresh != nil {
+		if outcomes != nil {
 			p.sinceDuplicate = 0
 		}
 	}
@@ -133,7 +163,10 @@ const (
 	codeSeal   = "FS003"
 )
 
-const codeInFailedTransaction = "25P02"
+const (
+	codeInFailedTransaction = "25P02"
+	codeNoSavepoint         = "3B001"
+)
 
 func positionError(err error) error {
 	var pg *pgconn.PgError
@@ -147,7 +180,7 @@ func positionError(err error) error {
 		if next, perr := strconv.ParseInt(pg.Detail, 10, 64); perr == nil {
 			return &MovedError{Next: next}
 		}
-	case codeSeal:
+	case codeSeal, codeNoSavepoint:
 		return fmt.Errorf("%w: %w", ErrEnded, err)
 	case codeInFailedTransaction:
 		return fmt.Errorf("%w: %w", ErrAborted, err)
@@ -157,9 +190,9 @@ func positionError(err error) error {
 
 // columns are a batch's parameters and its inbox rows, encoded; kept for the next batch.
 type columns struct {
-	order       []int32 // entries to insert, by (scope, id), without twins
-	scopes, ids array
-	inbox       copyRows
+	order                     []int32 // entries to insert, by (scope, id), without twins that are known to be duplicates
+	scopes, ids, fingerprints array
+	inbox                     copyRows
 }
 
 var columnPool = sync.Pool{New: func() any { return new(columns) }}
@@ -184,15 +217,23 @@ func (c *columns) sort(entries []Entry) {
 		return cmp.Or(cmp.Compare(a.Scope, b.Scope), bytes.Compare(a.Message.ID[:], b.Message.ID[:]))
 	}
 	slices.SortFunc(c.order, func(i, j int32) int { return cmp.Or(compare(i, j), cmp.Compare(i, j)) })
-	c.order = slices.CompactFunc(c.order, func(i, j int32) bool { return compare(i, j) == 0 })
+	// A twin with a fingerprint is Postgres' to judge: it may be a duplicate of the one that won, or a conflict.
+	c.order = slices.CompactFunc(c.order, func(i, j int32) bool {
+		return compare(i, j) == 0 && entries[j].Message.Fingerprint == nil
+	})
 }
 
-func (c *columns) acceptKeys(entries []Entry) (int32Array, uuidArray) {
+func (c *columns) acceptKeys(entries []Entry) (int32Array, uuidArray, any) {
 	c.scopes.reset(pgtype.Int4OID)
 	c.ids.reset(pgtype.UUIDOID)
+	c.fingerprints.reset(pgtype.ByteaOID)
 	for _, i := range c.order {
 		c.scopes.int32(entries[i].Scope)
 		c.ids.uuid(entries[i].Message.ID)
+		c.fingerprints.bytea(entries[i].Message.Fingerprint)
 	}
-	return c.scopes.bytes(), c.ids.bytes()
+	if c.fingerprints.nulls == c.fingerprints.n {
+		return c.scopes.bytes(), c.ids.bytes(), nil
+	}
+	return c.scopes.bytes(), c.ids.bytes(), byteaArray(c.fingerprints.bytes())
 }

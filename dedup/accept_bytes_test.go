@@ -34,36 +34,48 @@ func awkward() []dedup.Message {
 	return ms
 }
 
-func TestInboxKeepsEveryByte(t *testing.T) {
-	s := newStage(t)
-	ms := awkward()
-	ms[0].Reason = dedup.ReasonMissingID
-	b := &dedup.Batch{}
-	for i := range ms {
-		b.Entries = append(b.Entries, dedup.Entry{Scope: s.scope, Message: &ms[i]})
+func TestEveryByteIsKeptWhateverBecomesOfTheMessage(t *testing.T) {
+	for table, settle := range map[string]func(*dedup.Entry){
+		"inbox":        func(*dedup.Entry) {},
+		"parked":       func(e *dedup.Entry) { e.Park(0) },
+		"dead_letters": func(e *dedup.Entry) { e.State, e.Reason = dedup.Dead, string(dedup.ReasonMissingID) },
+	} {
+		t.Run(table, func(t *testing.T) {
+			s := newStage(t)
+			ms := awkward()
+			b := &dedup.Batch{}
+			for i := range ms {
+				b.Entries = append(b.Entries, dedup.Entry{Scope: s.scope, Message: &ms[i], Lane: ms[i].ID})
+				settle(&b.Entries[i])
+			}
+			require.Equal(t, repeat(isNew, len(ms)), s.accept(b))
+			require.Equal(t, len(ms), s.count(`select count(*) from firstseen.`+table))
+			for _, want := range ms {
+				requireStored(t, s, table, want)
+				requireHeadersInSQL(t, s, table, want)
+			}
+		})
 	}
-	require.Equal(t, repeat(isNew, len(ms)), s.accept(b))
-	for _, want := range ms {
-		var got dedup.Message
-		var raw, reason *string
-		var at *time.Time
-		var headers []byte
-		var status string
-		require.NoError(t, s.admin.QueryRow(t.Context(), `select message_id, raw_id, topic, "partition", "offset",
-			produced_at, key, payload, headers, reason, status from firstseen.inbox where message_id = $1`, want.ID).
-			Scan(&got.ID, &raw, &got.Topic, &got.Partition, &got.Offset, &at, &got.Key, &got.Value, &headers, &reason, &status))
-		if at != nil {
-			got.Timestamp = at.UTC()
-		}
-		got.RawID, got.Reason = text(raw), dedup.Reason(text(reason))
-		var err error
-		got.Headers, err = dedup.DecodeHeaders(headers)
-		require.NoError(t, err)
-		want.Tenant = "" // is in the scope
-		requireSame(t, want, got)
-		require.Equal(t, map[bool]string{true: "dead", false: "processed"}[want.Reason != ""], status)
-		requireHeadersInSQL(t, s, want)
+}
+
+func requireStored(t *testing.T, s *stage, table string, want dedup.Message) {
+	t.Helper()
+	var got dedup.Message
+	var raw *string
+	var at *time.Time
+	var headers []byte
+	require.NoError(t, s.admin.QueryRow(t.Context(), `select message_id, raw_id, topic, "partition", "offset",
+		produced_at, key, payload, headers from firstseen.`+table+` where message_id = $1`, want.ID).
+		Scan(&got.ID, &raw, &got.Topic, &got.Partition, &got.Offset, &at, &got.Key, &got.Value, &headers))
+	if at != nil {
+		got.Timestamp = at.UTC()
 	}
+	got.RawID = text(raw)
+	var err error
+	got.Headers, err = dedup.DecodeHeaders(headers)
+	require.NoError(t, err)
+	want.Tenant = "" // is in the scope
+	requireSame(t, want, got)
 }
 
 func text(s *string) string {
@@ -82,9 +94,9 @@ func requireSame(t *testing.T, want, got dedup.Message) {
 	require.Equal(t, want, got)
 }
 
-func requireHeadersInSQL(t *testing.T, s *stage, m dedup.Message) {
+func requireHeadersInSQL(t *testing.T, s *stage, table string, m dedup.Message) {
 	t.Helper()
-	rows, err := s.admin.Query(t.Context(), `select h.key, h.value from firstseen.inbox i,
+	rows, err := s.admin.Query(t.Context(), `select h.key, h.value from firstseen.`+table+` i,
 		firstseen.decode_headers(i.headers) h where message_id = $1 order by h.ordinal`, m.ID)
 	require.NoError(t, err)
 	var got []dedup.Header

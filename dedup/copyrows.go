@@ -28,7 +28,7 @@ func (c *copyRows) reader() *bytes.Reader {
 }
 
 // inboxColumns is the number of columns in the store's COPY statement, which add must match.
-const inboxColumns = 12
+const inboxColumns = 10
 
 func (c *copyRows) add(e *Entry) {
 	m := e.Message
@@ -44,12 +44,6 @@ func (c *copyRows) add(e *Entry) {
 	c.bytes(m.Key)
 	c.headers(m.Headers)
 	c.bytes(m.Value)
-	c.text(string(m.Reason))
-	if m.Reason != "" {
-		c.text("dead")
-	} else {
-		c.text("processed")
-	}
 }
 
 func (c *copyRows) null() { c.buf = append(c.buf, 0xff, 0xff, 0xff, 0xff) }

@@ -56,12 +56,33 @@ func (g *gate) shut() (busy bool) {
 	return false
 }
 
-// enter also stops a handler that has ended the transaction: what it did next would commit by itself.
+// Check says whether the transaction can still be committed, without asking the server: see [Tx.Check].
+func (t *handlerTx) Check() error {
+	if err := t.gate.enter(); err != nil {
+		return err
+	}
+	defer t.gate.leave()
+	pg := t.Conn().PgConn()
+	switch {
+	case pg.IsBusy():
+		return ErrBusy
+	case pg.IsClosed():
+		return ErrConnectionLost
+	case pg.TxStatus() == 'E':
+		return ErrAborted
+	case pg.TxStatus() != 'T':
+		return ErrEnded
+	}
+	return nil
+}
+
+// enter is the gate's, and says ErrEnded where no transaction is open any more: a statement would take effect by itself,
+// outside of the batch.
 func (t *handlerTx) enter() error {
 	if err := t.gate.enter(); err != nil {
 		return err
 	}
-	if pg := t.Conn().PgConn(); pg.TxStatus() == 'I' && !pg.IsClosed() {
+	if pg := t.Conn().PgConn(); !pg.IsBusy() && !pg.IsClosed() && pg.TxStatus() == 'I' {
 		t.gate.leave()
 		return ErrEnded
 	}

@@ -27,6 +27,10 @@ type Message struct {
 	// ID of its position and no handler sees it. Empty for every message that a handler gets.
 	Reason Reason
 
+	// Fingerprint stands for the message's content where copies are to be compared (see [FingerprintMode]). Nil
+	// where they are not.
+	Fingerprint []byte
+
 	Topic     string
 	Partition int32
 	Offset    int64

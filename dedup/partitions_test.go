@@ -134,10 +134,10 @@ func TestRowThatCommitsWhileItsPartitionIsMadeIsMovedToo(t *testing.T) {
 	dropPartitions(t, s.admin)
 	writer, err := s.admin.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = writer.Exec(t.Context(), `insert into firstseen.inbox (scope_id, status, message_id, topic)
-		values (1, 'processed', gen_random_uuid(), 'orders')`)
+	defer func() { _ = writer.Rollback(context.Background()) }() // where the test fails, its database can still be dropped
+	_, err = writer.Exec(t.Context(), `insert into firstseen.inbox (scope_id, message_id, topic) values (1, gen_random_uuid(), 'orders')`)
 	require.NoError(t, err)
-	made := make(chan error)
+	made := make(chan error, 1)
 	go func() {
 		_, err := s.store.MakePartitions(context.Background())
 		made <- err

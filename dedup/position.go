@@ -26,6 +26,13 @@ type Position struct {
 	// Evicted is how many open transactions of a previous owner Acquire had to end.
 	Evicted int
 
+	// Fruitless is how often the position has been acquired since it last moved, this time included.
+	Fruitless int
+	// Trial is the offset of a message whose handler call was announced by Announce, and Trials how often the process
+	// died in it; valid where Trials is not 0.
+	Trial  int64
+	Trials int
+
 	id int32
 	// sinceDuplicate counts batches without a duplicate, for the choice of accept's way to insert.
 	sinceDuplicate int
@@ -51,10 +58,11 @@ func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition i
 	s.scopes.forget() // the database may have been set back, which is when positions are acquired again
 	var next *int64
 	var topicID *uuid.UUID
+	var trial *int64
 	grace := fmt.Sprintf("%d ms", s.cfg.EvictAfter/time.Millisecond)
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, s.sql.acquire, consumer, topic, partition, owner, grace).
-			Scan(&p.id, &p.Epoch, &next, &topicID, &p.Evicted)
+			Scan(&p.id, &p.Epoch, &next, &topicID, &p.Evicted, &p.Fruitless, &trial, &p.Trials)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("acquire position %s/%d of %s: %w", topic, partition, consumer, err)
@@ -62,8 +70,9 @@ func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition i
 	if next != nil {
 		p.Next, p.Known = *next, true
 	}
-	if topicID != nil {
-		p.TopicID = *topicID
+	p.TopicID, p.Trial = deref(topicID), deref(trial)
+	if trial == nil {
+		p.Trials = 0
 	}
 	return p, nil
 }
@@ -83,4 +92,36 @@ func (s *Store) Reposition(ctx context.Context, p *Position, next int64, topicID
 	}
 	p.Next, p.Known, p.TopicID = next, true, topicID
 	return nil
+}
+
+// Announce notes, in a transaction of its own, that the message at an offset is about to be handled by itself, and
+// returns how often that was noted: if the process dies in the handler, the next owner knows where. counts is 1, or 0
+// where this owner announced the message before and lived, or 2 where the process has died over it without notice.
+func (s *Store) Announce(ctx context.Context, p *Position, offset int64, counts int) (times int, err error) {
+	err = s.inTx(ctx, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, s.sql.announce, p.id, p.Epoch, offset, counts).Scan(&times)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = ErrFenced
+	}
+	if err != nil {
+		return 0, fmt.Errorf("announce message %s/%d@%d: %w", p.Topic, p.Partition, offset, err)
+	}
+	return times, nil
+}
+
+// Retract takes the announcements of a position back, and that it was acquired without moving: the process lived.
+func (s *Store) Retract(ctx context.Context, p *Position) error {
+	return s.inTx(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.sql.retract, p.id, p.Epoch)
+		return err
+	})
+}
+
+// Unfinished counts the inbox's parked messages of a partition, up to limit.
+func (s *Store) Unfinished(ctx context.Context, topic string, partition int32, limit int) (n int, err error) {
+	if err := s.pool.QueryRow(ctx, s.sql.unfinished, topic, partition, limit, s.cfg.Inbox).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count parked messages of %s/%d: %w", topic, partition, err)
+	}
+	return n, nil
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,6 +29,9 @@ type Config struct {
 	// EvictAfter is how long Acquire waits for a previous owner's open transaction before it ends that
 	// transaction. Default 2 seconds.
 	EvictAfter time.Duration
+	// IdleAfter is how long a transaction on lanes may go without a statement before Postgres ends it: its process is
+	// stopped or cut off, and the lanes wait for it. It must be longer than a handler takes. Default 10 minutes.
+	IdleAfter time.Duration
 	// PartitionDays is how many days ahead the inbox's partitions are made. Default 7.
 	PartitionDays int
 }
@@ -40,6 +44,9 @@ func (c *Config) setDefaults() error {
 		c.EvictAfter = 2 * time.Second
 	}
 	c.EvictAfter = max(c.EvictAfter, time.Millisecond) // to Postgres, less is no limit at all
+	if c.IdleAfter <= 0 {
+		c.IdleAfter = 10 * time.Minute
+	}
 	if c.PartitionDays <= 0 {
 		c.PartitionDays = 7
 	}
@@ -59,17 +66,34 @@ type Store struct {
 
 // statements are the store's queries, spelled for its schema.
 type statements struct {
-	accept, inbox, commit, acquire, reposition, begin, known, scopes, partitions, version string
+	accept, inbox, commit, acquire, join, park, bury, conflicts, claimLanes, loadLanes, releaseLanes, finishLanes, countAttempt, announce, retract, unfinished, reposition, begin, known, scopes, partitions, version, checkDeferred string
 }
 
 func statementsFor(schema string) statements {
 	s := pgx.Identifier{schema}.Sanitize()
 	return statements{
-		accept: `select ` + s + `.accept($1, $2, $3, $4, $5, $6, $7, $8)`,
+		accept: `select outcomes, has_lanes from ` + s + `.accept($1, $2, $3, $4, $5, $6, $7, $8)`,
 		inbox: `copy ` + s + `.inbox (scope_id, message_id, raw_id, topic, "partition", "offset", produced_at,
-			key, headers, payload, reason, status) from stdin binary; `,
-		commit: `select ` + s + `.seal(); commit`,
-		acquire: `select position_id, epoch, next_offset, topic_id, evicted
+			key, headers, payload) from stdin binary; `,
+		commit:        `select ` + s + `.seal(); commit`,
+		checkDeferred: `select ` + s + `.check_deferred()`,
+		join:          `select ` + s + `.join_lanes($1, $2, $3)`,
+		park:          `select ` + s + `.park(` + parameters(16) + `)`,
+		bury:          `select ` + s + `.bury(` + parameters(14) + `)`,
+		conflicts:     `select ` + s + `.record_conflicts(` + parameters(10) + `)`,
+		claimLanes:    `select scope_id, tenant, lane, claims from ` + s + `.claim_lanes($1, $2, $3, $4)`,
+		loadLanes:     `select * from ` + s + `.load_lanes($1, $2, $3, $4, $5)`,
+		releaseLanes:  `select ` + s + `.release_lanes($1, $2, $3, $4)`,
+		finishLanes:   `select ` + s + `.finish_lanes(` + parameters(11) + `)`,
+		countAttempt:  `select * from ` + s + `.count_attempt($1, $2, $3, $4, $5)`,
+		announce: `update ` + s + `.positions set trial = $3,
+			trials = case when trial = $3 then trials + $4 else greatest($4, 1) end
+			where position_id = $1 and epoch = $2 returning trials`,
+		retract: `update ` + s + `.positions set trials = 0, fruitless = 0 where position_id = $1 and epoch = $2`,
+		unfinished: `select count(*) from (select from ` + s + `.lanes l join ` + s + `.scopes c using (scope_id)
+			join ` + s + `.parked p using (scope_id, lane)
+			where l.topic = $1 and l."partition" = $2 and c.inbox = $4 limit $3) u`,
+		acquire: `select position_id, epoch, next_offset, topic_id, evicted, fruitless, trial, trials
 			from ` + s + `.acquire($1, $2, $3, $4, $5)`,
 		reposition: `select ` + s + `.reposition($1, $2, $3, $4)`,
 		begin:      `select ` + s + `.begin_topic($1, $2, $3, $4, $5)`,
@@ -79,6 +103,15 @@ func statementsFor(schema string) statements {
 		version: `select coalesce(max(version_id) filter (where is_applied), 0)
 			from ` + s + `.` + migrations.VersionTable,
 	}
+}
+
+// parameters is $1 to $n.
+func parameters(n int) string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = "$" + strconv.Itoa(i+1)
+	}
+	return strings.Join(names, ", ")
 }
 
 // Open checks that the schema is there at the version this build needs, and makes the inbox's partitions for

@@ -20,6 +20,9 @@ var ErrAborted = errors.New("a statement failed in the transaction and its error
 // ErrBusy is returned where a handler left a statement running, or rows or a batch's results unclosed.
 var ErrBusy = errors.New("a statement of the transaction is still running, or its rows were not closed")
 
+// ErrConnectionLost is returned where the transaction's connection ended under it.
+var ErrConnectionLost = errors.New("the transaction's connection was lost")
+
 // Tx is the open transaction of an accepted batch. It is not safe for concurrent use.
 type Tx struct {
 	store   *Store
@@ -27,6 +30,9 @@ type Tx struct {
 	batch   *Batch
 	cols    *columns
 	handler handlerTx
+
+	hasLanes bool
+	lanes    []Claim // of a lane worker's transaction; nil for a batch's
 }
 
 // Handler is the transaction as handlers get it: they can do anything in it but end it.
@@ -35,22 +41,27 @@ func (t *Tx) Handler() pgx.Tx { return &t.handler }
 // Check says whether the transaction can still be committed: ErrAborted, ErrEnded or ErrBusy where a handler broke
 // it. It asks the connection's state, not the server.
 func (t *Tx) Check() error {
-	if err := t.handler.gate.enter(); err != nil {
-		return err
+	return t.handler.Check()
+}
+
+// CheckDeferred has the constraints that handlers have deferred checked now instead of at the commit, and sees whether a
+// handler has put another transaction in this one's place.
+func (t *Tx) CheckDeferred(ctx context.Context) error {
+	_, err := t.conn.Exec(ctx, t.store.sql.checkDeferred)
+	return positionError(err)
+}
+
+// Disconnected says that the transaction's connection has ended.
+func (t *Tx) Disconnected() bool { return t.conn == nil || t.conn.Conn().PgConn().IsClosed() }
+
+// Lost says that nothing can be done in the transaction any more, not even Undo.
+func (t *Tx) Lost() bool {
+	if t.conn == nil || t.handler.gate.enter() != nil {
+		return true
 	}
 	defer t.handler.gate.leave()
 	pg := t.conn.Conn().PgConn()
-	switch {
-	case pg.IsBusy():
-		return ErrBusy
-	case pg.IsClosed():
-		return errors.New("the transaction's connection was lost")
-	case pg.TxStatus() == 'E':
-		return ErrAborted
-	case pg.TxStatus() != 'T':
-		return ErrEnded
-	}
-	return nil
+	return pg.IsBusy() || pg.IsClosed() || pg.TxStatus() == 'I'
 }
 
 // Commit writes the inbox rows of the batch's new messages and commits, in one round trip. After an error
@@ -61,15 +72,7 @@ func (t *Tx) Commit(ctx context.Context) error {
 	if err := t.shut(); err != nil {
 		return fmt.Errorf("commit %s: %w", t.batch, err)
 	}
-	sql := t.store.sql.commit
-	rows := t.inboxRows()
-	if rows.n > 0 {
-		sql = t.store.sql.inbox + sql
-	}
-	tag, err := t.finish(ctx, sql, rows)
-	if err == nil && tag != "COMMIT" {
-		err = ErrAborted
-	}
+	err := t.writeAndCommit(ctx)
 	if err != nil {
 		t.rollback(ctx)
 		return fmt.Errorf("commit %s: %w", t.batch, positionError(err))
@@ -80,11 +83,35 @@ func (t *Tx) Commit(ctx context.Context) error {
 	return nil
 }
 
-// finish sends the last statements as one simple query: COPY, seal and commit are one round trip, and Postgres
+func (t *Tx) writeAndCommit(ctx context.Context) error {
+	if t.lanes != nil {
+		if err := t.finishLanes(ctx); err != nil {
+			return err
+		}
+		return t.end(ctx, t.store.sql.commit, nil)
+	}
+	if err := t.settle(ctx); err != nil {
+		return err
+	}
+	if rows := t.inboxRows(); rows.n > 0 {
+		return t.end(ctx, t.store.sql.inbox+t.store.sql.commit, rows)
+	}
+	return t.end(ctx, t.store.sql.commit, nil)
+}
+
+// end sends the last statements as one simple query: COPY, seal and commit are one round trip, and Postgres
 // stops at the first that fails. It returns the last one's tag.
-func (t *Tx) finish(ctx context.Context, sql string, rows *copyRows) (string, error) {
+func (t *Tx) end(ctx context.Context, sql string, rows *copyRows) error {
+	tag, err := t.send(ctx, sql, rows)
+	if err == nil && tag != "COMMIT" {
+		return ErrAborted
+	}
+	return err
+}
+
+func (t *Tx) send(ctx context.Context, sql string, rows *copyRows) (tag string, err error) {
 	conn := t.conn.Conn().PgConn()
-	if rows.n > 0 {
+	if rows != nil {
 		tag, err := conn.CopyFrom(ctx, rows.reader(), sql)
 		if err != nil {
 			rows.buf = nil // pgx may still be reading it: it does not wait for its writer where the connection broke
@@ -174,7 +201,7 @@ func (t *Tx) inboxRows() *copyRows {
 	rows := &t.cols.inbox
 	rows.reset()
 	for i := range t.batch.Entries {
-		if e := &t.batch.Entries[i]; e.Outcome == New {
+		if e := &t.batch.Entries[i]; e.Outcome == New && e.State == Processed {
 			rows.add(e)
 		}
 	}

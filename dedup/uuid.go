@@ -18,6 +18,7 @@ const (
 	domainPayload    = "firstseen/payload/1"
 	domainFields     = "firstseen/fields/1"
 	domainKey        = "firstseen/key/1"
+	domainLane       = "firstseen/lane/1"
 )
 
 // derive is the version-8 UUID (RFC 9562, section 5.8) of a domain and its parts: the first 16 bytes

@@ -39,7 +39,7 @@ var (
 
 // call runs one handler over its messages of a batch, in a goroutine of its own: only so can it be survived
 // whatever the handler does, and left behind if it never returns.
-func (p *Processor) call(ctx context.Context, tx *dedup.Tx, target registered, ms []dedup.Message) error {
+func (p *Processor) call(ctx context.Context, tx *dedup.Tx, target *registered, ms []dedup.Message) error {
 	if len(ms) == 0 {
 		return nil
 	}
@@ -58,10 +58,13 @@ func (p *Processor) call(ctx context.Context, tx *dedup.Tx, target registered, m
 	if err == nil {
 		err = tx.Check()
 	}
-	if err != nil {
-		return &HandlerError{target.name, err}
+	if err == nil {
+		return nil
 	}
-	return nil
+	if errors.Is(context.Cause(ctx), ErrHandlerTimeout) && !errors.Is(err, ErrHandlerTimeout) {
+		err = fmt.Errorf("%w: %w", ErrHandlerTimeout, err)
+	}
+	return &HandlerError{target.name, err}
 }
 
 // await waits for a handler's end, and after its context's end only a little longer.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,76 +17,72 @@ import (
 	"github.com/firstseen/firstseen/handlers"
 )
 
-// failing registers a handler that leaves an effect and then misbehaves, and gives the error of its batch, of which
-// nothing may be left.
-func failing(t *testing.T, misbehave func(ctx context.Context, tx pgx.Tx) error) error {
+// failing has a handler leave an effect and then misbehave on the message at offset 1, which must cost that message an
+// attempt and nothing else. It gives the failure's text.
+func failing(t *testing.T, misbehave func(ctx context.Context, tx pgx.Tx) error) string {
 	t.Helper()
-	s := newStage(t)
-	s.register("h", handlers.Each(handlers.HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
-		if err := leaveEffect(ctx, tx, m); err != nil {
+	return newStage(t).requireIsolated(handlers.Each(handlers.HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+		if err := leaveEffect(ctx, tx, m); err != nil || m.Offset != 1 {
 			return err
 		}
 		return misbehave(ctx, tx)
 	})))
-	p := s.position("orders")
-	_, err := s.process(p, messages(p, newIDs(2)...)...)
-	require.Error(t, err)
-	s.requireNothing(p)
-	return err
 }
 
-func TestErrorNamesHandlerAndMessage(t *testing.T) {
-	cause := errors.New("no stock")
-	err := failing(t, func(context.Context, pgx.Tx) error { return cause })
-	require.ErrorIs(t, err, cause)
-	require.EqualError(t, err, "handler h: message orders/0@0: no stock")
-	var handler *handlers.HandlerError
-	require.ErrorAs(t, err, &handler)
-	require.Equal(t, "h", handler.Handler)
+// failingBatch is failing for a handler that gets its messages together and names none.
+func failingBatch(misbehave func(ctx context.Context, tx pgx.Tx) error) handlers.BatchHandler {
+	return handlers.BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
+		if err := effect("h").HandleBatch(ctx, tx, ms); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(ms, func(m dedup.Message) bool { return m.Offset == 1 }) {
+			return misbehave(ctx, tx)
+		}
+		return nil
+	})
+}
+
+func TestFailureNamesHandlerAndMessage(t *testing.T) {
+	text := failing(t, func(context.Context, pgx.Tx) error { return errors.New("no stock") })
+	require.Equal(t, "handler h: message orders/0@1: no stock", text)
+}
+
+func TestPanicIsAFailedAttempt(t *testing.T) {
+	require.Equal(t, "handler h: message orders/0@1: panic: boom", failing(t, func(context.Context, pgx.Tx) error { panic("boom") }))
+	require.Contains(t, failing(t, func(context.Context, pgx.Tx) error { panic(nil) }), "message orders/0@1: panic: panic called with nil")
+	require.Contains(t, failing(t, func(context.Context, pgx.Tx) error { var none []int; return fmt.Errorf("no %d", none[len(none)]) }),
+		"index out of range")
+	require.Equal(t, "handler h: panic: boom", newStage(t).requireIsolated(failingBatch(func(context.Context, pgx.Tx) error { panic("boom") })))
+}
+
+func TestPanicIsAnErrorWithItsMessageAndStack(t *testing.T) {
+	h := handlers.Each(handlers.HandlerFunc(func(context.Context, pgx.Tx, dedup.Message) error { panic("boom") }))
+	err := h.HandleBatch(t.Context(), nil, messages(&dedup.Position{Topic: "orders"}, newIDs(2)...))
 	var message *handlers.MessageError
 	require.ErrorAs(t, err, &message)
 	require.EqualValues(t, 0, message.Offset)
-}
-
-func TestPanicIsAnError(t *testing.T) {
-	err := failing(t, func(context.Context, pgx.Tx) error { panic("boom") })
 	var p *handlers.PanicError
 	require.ErrorAs(t, err, &p)
 	require.Equal(t, "boom", p.Value)
 	require.Contains(t, string(p.Stack), "call_test.go")
-	require.EqualError(t, err, "handler h: panic: boom")
-	require.ErrorAs(t, failing(t, func(context.Context, pgx.Tx) error { panic(nil) }), &p)
-	require.ErrorAs(t, failing(t, func(context.Context, pgx.Tx) error { var none []int; return fmt.Errorf("no %d", none[len(none)]) }), &p)
 }
 
-func TestGoexitIsAnError(t *testing.T) {
+func TestGoexitIsAFailedAttempt(t *testing.T) {
 	for name, exit := range map[string]func(){"goexit": runtime.Goexit, "FailNow": func() { new(testing.T).FailNow() }} {
 		t.Run(name, func(t *testing.T) {
-			err := failing(t, func(context.Context, pgx.Tx) error { exit(); return nil })
-			require.ErrorIs(t, err, handlers.ErrGoexit)
+			text := failing(t, func(context.Context, pgx.Tx) error { exit(); return nil })
+			require.Contains(t, text, handlers.ErrGoexit.Error())
 		})
 	}
 }
 
-func TestSwallowedSQLErrorIsAnError(t *testing.T) {
-	err := failing(t, func(ctx context.Context, tx pgx.Tx) error {
+func TestSwallowedSQLErrorIsAFailedAttempt(t *testing.T) {
+	swallow := func(ctx context.Context, tx pgx.Tx) error {
 		_, _ = tx.Exec(ctx, `select 1/0`)
 		return nil
-	})
-	require.ErrorContains(t, err, "handler h")
-}
-
-func TestSwallowedSQLErrorOfTheLastStatementIsErrAborted(t *testing.T) {
-	s := newStage(t)
-	s.register("h", handlers.BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
-		_, _ = tx.Exec(ctx, `select 1/0`)
-		return nil
-	}))
-	p := s.position("orders")
-	_, err := s.process(p, messages(p, newIDs(2)...)...)
-	require.ErrorIs(t, err, dedup.ErrAborted)
-	require.ErrorContains(t, err, "handler h")
-	s.requireNothing(p)
+	}
+	require.Equal(t, "handler h: message orders/0@1: "+dedup.ErrAborted.Error(), failing(t, swallow))
+	require.Equal(t, "handler h: "+dedup.ErrAborted.Error(), newStage(t).requireIsolated(failingBatch(swallow)))
 }
 
 func TestSwallowedSQLErrorBehindASavepointIsTheHandlersAffair(t *testing.T) {
@@ -114,77 +111,65 @@ func TestHandlerCanNotEndItsTransaction(t *testing.T) {
 		"Commit":   func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) },
 		"Rollback": func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) },
 	} {
-		require.ErrorIs(t, failing(t, end), dedup.ErrNotYours, name)
+		require.Equal(t, "handler h: message orders/0@1: "+dedup.ErrNotYours.Error(), failing(t, end), name)
 	}
 	for _, sql := range []string{"commit", "rollback", "rollback; begin", "commit and chain", "rollback and chain", "abort; begin; select 1"} {
-		t.Run(sql, func(t *testing.T) {
-			err := failing(t, func(ctx context.Context, tx pgx.Tx) error {
-				_, _ = tx.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
-				return nil
+		for how, end := range map[string]func(ctx context.Context, tx pgx.Tx){
+			"tx":   func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol) },
+			"conn": func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Conn().PgConn().Exec(ctx, sql).ReadAll() },
+		} {
+			t.Run(sql+" by "+how, func(t *testing.T) {
+				end := func(ctx context.Context, tx pgx.Tx) error { end(ctx, tx); return nil }
+				require.Contains(t, failing(t, end), dedup.ErrEnded.Error())
+				require.Contains(t, newStage(t).requireIsolated(failingBatch(end)), dedup.ErrEnded.Error())
 			})
-			require.Error(t, err)
-			err = failing(t, func(ctx context.Context, tx pgx.Tx) error {
-				_, _ = tx.Conn().PgConn().Exec(ctx, sql).ReadAll()
-				return nil
-			})
-			require.Error(t, err)
-		})
+		}
 	}
 }
 
-func TestBatchWhoseLastStatementEndedTheTransactionIsErrEnded(t *testing.T) {
-	for _, sql := range []string{"rollback", "rollback; begin", "rollback and chain"} {
-		s := newStage(t)
-		s.register("h", handlers.BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
-			_, err := tx.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
-			return err
-		}))
-		p := s.position("orders")
-		_, err := s.process(p, messages(p, newIDs(2)...)...)
-		require.ErrorIs(t, err, dedup.ErrEnded, sql)
-		s.requireNothing(p)
-	}
+// hanging is a handler that never ends on the message at offset 1 until it is released, and how its calls ended.
+func hanging(hang func(ctx context.Context, tx pgx.Tx) error) (h handlers.BatchHandler, ended <-chan error) {
+	ends := make(chan error, 8)
+	return failingBatch(func(ctx context.Context, tx pgx.Tx) error {
+		err := hang(ctx, tx)
+		ends <- err
+		return err
+	}), ends
 }
+
+// enough for messages that are handled, on a busy machine too.
+const shortTimeLimit = 500 * time.Millisecond
 
 func TestHungHandlerIsCutOff(t *testing.T) {
 	s := newStage(t)
-	release, ended := make(chan struct{}), make(chan error)
-	s.cfg.HandlerTimeout = 50 * time.Millisecond
-	s.register("hung", handlers.BatchHandlerFunc(func(_ context.Context, tx pgx.Tx, ms []dedup.Message) error {
+	release := make(chan struct{})
+	s.cfg.HandlerTimeout = shortTimeLimit
+	h, ended := hanging(func(ctx context.Context, tx pgx.Tx) error {
 		<-release
 		_, err := tx.Exec(context.Background(), `insert into effects (handler) values ('late')`)
-		ended <- err
 		return err
-	}))
-	p := s.position("orders")
-	ms := messages(p, newIDs(2)...)
-	for range 3 { // more often than the pool has connections
-		_, err := s.process(p, ms...)
-		require.ErrorIs(t, err, handlers.ErrAbandoned)
-		require.ErrorIs(t, err, handlers.ErrHandlerTimeout)
-		s.requireNothing(p)
-	}
+	})
+	text := s.requireIsolated(h)
+	require.Contains(t, text, handlers.ErrAbandoned.Error())
+	require.Contains(t, text, handlers.ErrHandlerTimeout.Error())
 	close(release)
-	for range 3 {
+	for range 2 { // with the others, and alone
 		require.Error(t, <-ended, "its transaction is gone")
 	}
-	s.requireNothing(p)
+	require.Zero(t, s.effects("late"))
 }
 
 func TestHandlerHungInAStatementIsCutOff(t *testing.T) {
 	s := newStage(t)
-	s.cfg.HandlerTimeout = 50 * time.Millisecond
-	ended := make(chan error, 1)
-	s.register("hung", handlers.BatchHandlerFunc(func(_ context.Context, tx pgx.Tx, ms []dedup.Message) error {
+	s.cfg.HandlerTimeout = shortTimeLimit
+	h, ended := hanging(func(_ context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(context.Background(), `select pg_sleep(600)`)
-		ended <- err
-		return nil
-	}))
-	p := s.position("orders")
-	_, err := s.process(p, messages(p, newIDs(2)...)...)
-	require.ErrorIs(t, err, handlers.ErrAbandoned)
-	require.Error(t, <-ended)
-	s.requireNothing(p)
+		return err
+	})
+	require.Contains(t, s.requireIsolated(h), handlers.ErrAbandoned.Error())
+	for range 2 {
+		require.Error(t, <-ended)
+	}
 	require.Eventually(t, func() bool {
 		return s.count(`select count(*) from pg_locks where locktype = 'advisory'`) == 0
 	}, 10*time.Second, 5*time.Millisecond, "the server's side ends too")
@@ -192,17 +177,15 @@ func TestHandlerHungInAStatementIsCutOff(t *testing.T) {
 
 func TestHandlerThatObeysItsTimeLimitIsNotCutOff(t *testing.T) {
 	s := newStage(t)
-	s.cfg.HandlerTimeout = 50 * time.Millisecond
+	s.cfg.HandlerTimeout = shortTimeLimit
 	s.cfg.AbandonAfter = time.Minute
-	s.register("slow", handlers.BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
+	h, _ := hanging(func(ctx context.Context, tx pgx.Tx) error {
 		<-ctx.Done()
 		return context.Cause(ctx)
-	}))
-	p := s.position("orders")
-	_, err := s.process(p, messages(p, newIDs(2)...)...)
-	require.ErrorIs(t, err, handlers.ErrHandlerTimeout)
-	require.NotErrorIs(t, err, handlers.ErrAbandoned)
-	s.requireNothing(p)
+	})
+	text := s.requireIsolated(h)
+	require.Contains(t, text, handlers.ErrHandlerTimeout.Error())
+	require.NotContains(t, text, handlers.ErrAbandoned.Error())
 }
 
 func TestGoroutineLeftBehindReachesNoLaterBatch(t *testing.T) {
@@ -227,10 +210,10 @@ func TestGoroutineLeftBehindReachesNoLaterBatch(t *testing.T) {
 	require.Zero(t, s.effects("late"))
 }
 
-func TestStatementLeftRunningFailsTheBatch(t *testing.T) {
+func TestStatementLeftRunningIsAFailedAttempt(t *testing.T) {
 	s := newStage(t)
-	ended := make(chan error, 1)
-	s.register("h", handlers.BatchHandlerFunc(func(_ context.Context, tx pgx.Tx, ms []dedup.Message) error {
+	ended := make(chan error, 8)
+	text := s.requireIsolated(failingBatch(func(_ context.Context, tx pgx.Tx) error {
 		go func() {
 			_, err := tx.Exec(context.Background(), `select pg_sleep(600)`)
 			ended <- err
@@ -240,10 +223,8 @@ func TestStatementLeftRunningFailsTheBatch(t *testing.T) {
 		}
 		return nil
 	}))
-	p := s.position("orders")
-	_, err := s.process(p, messages(p, newIDs(1)...)...)
-	require.ErrorIs(t, err, dedup.ErrBusy)
-	require.ErrorContains(t, err, "handler h")
-	require.Error(t, <-ended)
-	s.requireNothing(p)
+	require.Equal(t, "handler h: "+dedup.ErrBusy.Error(), text)
+	for range 2 { // with the others, and alone
+		require.Error(t, <-ended)
+	}
 }

@@ -34,7 +34,7 @@ func ExampleProcessor() {
 		fmt.Printf("%+v\n", result)
 		return err
 	})
-	// Output: {New:1 Duplicates:1 Dead:0}
+	// Output: {New:1 Duplicates:1 Parked:0 Dead:0 Conflicts:0 Buried:0}
 }
 
 // A handler in SQL: the function is called once a message, all calls of a batch in one statement.

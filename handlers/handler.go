@@ -11,6 +11,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
+	"runtime/debug"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -82,16 +85,61 @@ func Each(h Handler) BatchHandler { return each{h} }
 
 type each struct{ handler Handler }
 
-func (e each) HandleBatch(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
-	for i := range ms {
-		if err := ctx.Err(); err != nil {
-			return messageError(&ms[i], context.Cause(ctx))
+func (e each) HandleBatch(ctx context.Context, tx pgx.Tx, ms []dedup.Message) (err error) {
+	at := 0
+	defer func() {
+		if v := recover(); v != nil {
+			err = messageError(&ms[at], &PanicError{Value: v, Stack: debug.Stack()})
 		}
-		if err := e.handler.Handle(ctx, tx, ms[i]); err != nil {
-			return messageError(&ms[i], err)
+	}()
+	timer := newTimer(ctx)
+	for at = range ms {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
+		err := e.handler.Handle(ctx, tx, ms[at])
+		if err == nil {
+			err = check(tx)
+		}
+		if err != nil {
+			return timer.blame(ctx, &ms[at], err)
+		}
+		timer.lap()
 	}
 	return nil
+}
+
+// check says whether a handler that reports success has left its transaction whole, while it is known which message
+// it was called with.
+func check(tx pgx.Tx) error {
+	if t, ok := tx.(interface{ Check() error }); ok {
+		return t.Check()
+	}
+	return nil
+}
+
+// timer tells a message that is slow from a batch that is.
+type timer struct {
+	limit time.Duration // of the whole batch
+	since time.Time     // the present message was begun
+}
+
+func newTimer(ctx context.Context) *timer {
+	t := &timer{limit: math.MaxInt64, since: time.Now()}
+	if deadline, ok := ctx.Deadline(); ok {
+		t.limit = deadline.Sub(t.since)
+	}
+	return t
+}
+
+func (t *timer) lap() { t.since = time.Now() }
+
+// blame names the message that an error came up with: but where the time was over, only if that message took half of it.
+func (t *timer) blame(ctx context.Context, m *dedup.Message, err error) error {
+	if ctx.Err() != nil && time.Since(t.since) < t.limit/2 {
+		return err
+	}
+	return messageError(m, err)
 }
 
 // Queue turns a Queued handler into a BatchHandler that sends all that was queued in one round trip.
@@ -112,18 +160,19 @@ func (q queue) HandleBatch(ctx context.Context, tx pgx.Tx, ms []dedup.Message) e
 		return nil
 	}
 	results := tx.SendBatch(ctx, b)
-	err := execAll(results, ms, ends)
+	err := execAll(ctx, results, ms, ends)
 	return cmp.Or(err, results.Close()) // Close repeats the first error
 }
 
-func execAll(results pgx.BatchResults, ms []dedup.Message, ends []int) error {
-	statement := 0
+func execAll(ctx context.Context, results pgx.BatchResults, ms []dedup.Message, ends []int) error {
+	timer, statement := newTimer(ctx), 0
 	for i := range ms {
 		for ; statement < ends[i]; statement++ {
 			if _, err := results.Exec(); err != nil {
-				return messageError(&ms[i], err)
+				return timer.blame(ctx, &ms[i], err)
 			}
 		}
+		timer.lap()
 	}
 	return nil
 }

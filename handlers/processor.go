@@ -2,9 +2,15 @@ package handlers
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"math"
 	"slices"
+	"sync"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/firstseen/firstseen/dedup"
 )
@@ -30,6 +36,12 @@ type Config struct {
 	// AbandonAfter is how long a handler may go on after its context has ended, before its transaction is cut
 	// off and it is left behind. Default 5 seconds.
 	AbandonAfter time.Duration
+	// LaneWorkers is how many transactions work on parked messages at once, in this process. Default 2.
+	LaneWorkers int
+	// LanePoll is how often lanes are looked at that nothing in this process has woken. Default 500 ms.
+	LanePoll time.Duration
+	// Logger hears of every failed attempt; never of a payload or a key. Default slog.Default().
+	Logger *slog.Logger
 	// Observe, if set, is called at each stage of each batch, from the goroutine that processes it. It is meant
 	// for tests that stop or kill the process at a chosen point.
 	Observe func(Stage)
@@ -38,7 +50,9 @@ type Config struct {
 // Processor processes batches, each in one transaction. It is safe for concurrent use; the batches of one
 // partition must come one after the other.
 type Processor struct {
-	cfg Config
+	suspect sync.Mutex // held while a message is handled that is suspected of killing the process
+	cfg     Config
+	wakes   wakes
 }
 
 // NewProcessor makes a Processor.
@@ -52,14 +66,32 @@ func NewProcessor(cfg Config) (*Processor, error) {
 	if cfg.AbandonAfter <= 0 {
 		cfg.AbandonAfter = 5 * time.Second
 	}
+	if cfg.LaneWorkers <= 0 {
+		cfg.LaneWorkers = 2
+	}
+	if cfg.LanePoll <= 0 {
+		cfg.LanePoll = 500 * time.Millisecond
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
 	if cfg.Observe == nil {
 		cfg.Observe = func(Stage) {}
 	}
-	return &Processor{cfg}, nil
+	return &Processor{cfg: cfg, wakes: newWakes(cfg.Handlers.all)}, nil
 }
 
 // Topics lists the topics that have a handler.
 func (p *Processor) Topics() []string { return p.cfg.Handlers.Topics() }
+
+// MaxAttempts is the least number of attempts that a message of the topic has with any of its handlers.
+func (p *Processor) MaxAttempts(topic string) int {
+	most := math.MaxInt
+	for _, target := range p.cfg.Handlers.byTopic[topic] {
+		most = min(most, target.retry.MaxAttempts)
+	}
+	return most
+}
 
 // Store is the store that the processor writes to.
 func (p *Processor) Store() *dedup.Store { return p.cfg.Store }
@@ -72,30 +104,93 @@ type Batch struct {
 	// Messages are in the order of their offsets. Empty: the position moves over what the broker keeps for
 	// itself.
 	Messages []dedup.Message
+	// Killed is how often the first message has killed the process that handled it, where that is often enough: it
+	// goes to the dead letters. 0 where it has not.
+	Killed int
 }
 
 // Result counts what became of a batch's messages, each once for every handler of its topic.
 type Result struct {
-	New        int
+	// New messages were handled.
+	New int
+	// Duplicates were seen before.
 	Duplicates int
-	// Dead are new messages without a usable ID: they went to the dead letters and to no handler.
+	// Parked messages wait in their lane: their handler failed, an earlier one of their key is unfinished, or their
+	// handler is a detached one.
+	Parked int
+	// Dead messages went to the dead letters: they have no usable ID, or their handler gave them up.
 	Dead int
+	// Conflicts came under an ID that was seen with another content.
+	Conflicts int
+	// Buried messages are copies of dead letters.
+	Buried int
 }
 
-// Process takes one batch through its transaction. On error nothing of it has taken effect, with one exception:
-// where the connection broke during the commit it is unknown, and the next call from the same position returns a
-// *dedup.MovedError if it did.
+// Process takes one batch through its transaction. A message that its handler fails on is parked for later or, where
+// that is hopeless, goes to the dead letters; the others commit. On error nothing of the batch has taken effect, with
+// one exception: where the connection broke during the commit it is unknown, and the next call from the same position
+// returns a *dedup.MovedError if it did.
 //
-// Errors: a *HandlerError where a handler failed, panicked or was cut off; dedup.ErrFenced and *dedup.MovedError;
-// anything else is Postgres or the way to it.
+// Errors: dedup.ErrFenced and *dedup.MovedError; anything else is Postgres or the way to it, and no attempt is counted.
 func (p *Processor) Process(ctx context.Context, b Batch) (Result, error) {
-	var targets []registered
+	var targets []*registered
 	if len(b.Messages) > 0 {
 		topic := b.Messages[0].Topic
 		if targets = p.cfg.Handlers.byTopic[topic]; len(targets) == 0 {
 			return Result{}, fmt.Errorf("process %s: the topic has no handler", topic)
 		}
 	}
+	var result Result
+	err := p.again(ctx, len(b.Messages)*len(targets), func(known *findings) (err error) {
+		result, err = p.once(ctx, b, targets, known)
+		return err
+	})
+	if err == nil && result.Parked > 0 {
+		p.wakes.ring(targets)
+	}
+	return result, err
+}
+
+// findings are what transactions over the same messages have found out before they were lost.
+type findings struct {
+	failed   map[messageOf]error // messages that cost a transaction
+	alone    bool                // it is not known which message does: handle them one at a time
+	deferred bool                // the commit failed: check after each call what would be checked there
+	patient  bool                // the transaction has met three deadlocks: they are the handler's failure now
+}
+
+// again runs a transaction until it is through or fails in a way that only time can mend: anew after a deadlock, and
+// anew, with what was found out, after a handler that cost it. Each loss settles a message or has them handled
+// alone, so that there is an end.
+func (p *Processor) again(ctx context.Context, messages int, transaction func(*findings) error) error {
+	known := &findings{failed: map[messageOf]error{}}
+	concurrent := 0
+	for range 2*messages + 8 {
+		err := transaction(known)
+		var lost *lostError
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, &lost) && lost.atCommit && known.alone && known.deferred:
+			return err
+		case errors.As(err, &lost) && lost.atCommit:
+			known.alone, known.deferred = known.alone || known.deferred, true
+		case errors.As(err, &lost) && lost.of != messageOf{}:
+			known.failed[lost.of] = lost.err
+		case errors.As(err, &lost):
+			known.alone = true
+		case errors.As(err, new(*repeatError)), classify(ctx, err, false) == ofConcurrency:
+			concurrent++
+			known.patient = concurrent >= 3
+		default:
+			return err
+		}
+	}
+	return errors.New("the batch's transaction was lost again and again")
+}
+
+// once is one transaction over a batch.
+func (p *Processor) once(ctx context.Context, b Batch, targets []*registered, known *findings) (Result, error) {
 	batch := &dedup.Batch{Position: b.Position, Next: b.Next}
 	var err error
 	if batch.Entries, err = p.entries(ctx, b.Messages, targets); err != nil {
@@ -107,22 +202,86 @@ func (p *Processor) Process(ctx context.Context, b Batch) (Result, error) {
 	}
 	defer tx.Rollback(ctx)
 	p.cfg.Observe(StageAccepted)
+	keep := false
+	buryKilled(batch.Entries, targets, len(b.Messages), b.Killed)
 	for i, target := range targets {
-		entries := batch.Entries[i*len(b.Messages) : (i+1)*len(b.Messages)]
-		if err := p.call(ctx, tx, target, fresh(b.Messages, entries)); err != nil {
+		todo, joined, err := p.todo(ctx, tx, target, batch.Entries[i*len(b.Messages):(i+1)*len(b.Messages)])
+		if err != nil {
 			return Result{}, err
 		}
+		r := &run{p: p, tx: tx, target: target, all: b.Messages, keep: keep || joined, known: known}
+		if err := r.handle(ctx, todo); err != nil {
+			return Result{}, err
+		}
+		keep = r.keep
 	}
 	p.cfg.Observe(StageHandled)
-	if err := tx.Commit(ctx); err != nil {
+	if err := p.commit(ctx, tx); err != nil {
 		return Result{}, err
 	}
 	p.cfg.Observe(StageCommitted)
 	return count(batch.Entries), nil
 }
 
+// commit ends a transaction. What a handler left to the commit may fail there: a deferred constraint, say. That costs
+// the transaction.
+func (p *Processor) commit(ctx context.Context, tx *dedup.Tx) error {
+	err := tx.Commit(ctx)
+	var pg *pgconn.PgError
+	switch {
+	case err == nil:
+		return nil
+	case classify(ctx, err, true) != ofHandler:
+		return err
+	case errors.As(err, &pg), errors.Is(err, dedup.ErrBusy), errors.Is(err, dedup.ErrAborted):
+		return &lostError{atCommit: true, err: err}
+	}
+	return err
+}
+
+// buryKilled gives up the first message, for each handler, where it has killed the process too often.
+func buryKilled(entries []dedup.Entry, targets []*registered, messages, times int) {
+	for i := 0; times > 0 && i < len(entries); i += messages {
+		e := &entries[i]
+		e.State, e.Reason, e.Attempts, e.Lane = dedup.Dead, string(ReasonKilled), times, targets[i/messages].ordering.Lane(e.Message)
+		e.Error = "the process died while the message was handled"
+	}
+}
+
+// todo gives the entries that the handler is to see now. The others are settled: copies, messages without an ID,
+// messages that have to wait behind an unfinished one, and all of a detached handler's. joined says that lanes are
+// locked, which an Undo must not undo.
+func (p *Processor) todo(ctx context.Context, tx *dedup.Tx, target *registered, entries []dedup.Entry) (todo []*dedup.Entry, joined bool, err error) {
+	todo = make([]*dedup.Entry, 0, len(entries))
+	for i := range entries {
+		e := &entries[i]
+		switch {
+		case e.Outcome != dedup.New, e.State == dedup.Dead:
+			continue
+		case e.Message.Reason != "":
+			e.State, e.Reason, e.Lane = dedup.Dead, string(e.Message.Reason), e.Message.ID
+			continue
+		case target.detached != nil:
+			e.Lane = target.ordering.Lane(e.Message)
+			e.Park(0)
+			continue
+		}
+		todo = append(todo, e)
+	}
+	if !tx.HasLanes() || len(todo) == 0 {
+		return todo, false, nil
+	}
+	for _, e := range todo {
+		e.Lane = target.ordering.Lane(e.Message)
+	}
+	if err := tx.Join(ctx, todo); err != nil {
+		return nil, false, fmt.Errorf("look for lanes to join: %w", err)
+	}
+	return slices.DeleteFunc(todo, func(e *dedup.Entry) bool { return e.State == dedup.Parked }), true, nil
+}
+
 // entries lays out the messages once for each handler: all of the first handler, then all of the second.
-func (p *Processor) entries(ctx context.Context, ms []dedup.Message, targets []registered) ([]dedup.Entry, error) {
+func (p *Processor) entries(ctx context.Context, ms []dedup.Message, targets []*registered) ([]dedup.Entry, error) {
 	entries := make([]dedup.Entry, 0, len(ms)*len(targets))
 	if len(ms) == 0 {
 		return entries, nil
@@ -164,32 +323,19 @@ func tenantsOf(ms []dedup.Message) (tenants []string, ofMessage func(i int) int)
 	return tenants, func(i int) int { return places[ms[i].Tenant] }
 }
 
-// fresh gives the messages that a handler is to see: new ones with a usable ID.
-func fresh(ms []dedup.Message, entries []dedup.Entry) []dedup.Message {
-	wanted := func(i int) bool { return entries[i].Outcome == dedup.New && ms[i].Reason == "" }
-	first := 0
-	for first < len(ms) && wanted(first) {
-		first++
-	}
-	if first == len(ms) {
-		return ms // the good path copies nothing
-	}
-	out := slices.Clone(ms[:first])
-	for i := first + 1; i < len(ms); i++ {
-		if wanted(i) {
-			out = append(out, ms[i])
-		}
-	}
-	return out
-}
-
 func count(entries []dedup.Entry) Result {
 	var r Result
 	for i := range entries {
-		switch {
-		case entries[i].Outcome != dedup.New:
+		switch e := &entries[i]; {
+		case e.Outcome == dedup.Conflict:
+			r.Conflicts++
+		case e.Outcome == dedup.Buried:
+			r.Buried++
+		case e.Outcome == dedup.Duplicate:
 			r.Duplicates++
-		case entries[i].Message.Reason != "":
+		case e.State == dedup.Parked:
+			r.Parked++
+		case e.State == dedup.Dead:
 			r.Dead++
 		default:
 			r.New++

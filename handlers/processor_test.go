@@ -2,6 +2,7 @@ package handlers_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 
 func TestTwoHandlersOfATopicEachRunOnceInOneTransaction(t *testing.T) {
 	s := newStage(t)
+	s.exec(`alter table effects add xid text default pg_current_xact_id()::text`)
 	s.register("a", effect("a"))
 	s.register("b", effect("b"))
 	p, ids := s.position("orders"), newIDs(3)
@@ -22,18 +24,25 @@ func TestTwoHandlersOfATopicEachRunOnceInOneTransaction(t *testing.T) {
 	s.requireResult(handlers.Result{Duplicates: 6}, p, messages(p, ids...)...)
 	require.Equal(t, 3, s.effects("a"))
 	require.Equal(t, 3, s.effects("b"))
-	require.Equal(t, 1, s.count(`select count(distinct xmin::text) from effects`), "one transaction")
+	require.Equal(t, 1, s.count(`select count(distinct xid) from effects`), "one transaction")
 	require.EqualValues(t, 6, s.position("orders").Next)
 }
 
-func TestSecondHandlersFailureUndoesTheFirst(t *testing.T) {
+func TestHandlersFailureLeavesTheOtherHandlersAlone(t *testing.T) {
 	s := newStage(t)
 	s.register("a", effect("a"))
-	s.register("b", handlers.BatchHandlerFunc(func(context.Context, pgx.Tx, []dedup.Message) error { return context.Canceled }))
+	s.register("b", handlers.BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
+		return cmp.Or(effect("b").HandleBatch(ctx, tx, ms), context.Canceled)
+	}))
+	s.register("c", effect("c"))
 	p := s.position("orders")
-	_, err := s.process(p, messages(p, newIDs(3)...)...)
-	require.ErrorContains(t, err, "handler b")
-	s.requireNothing(p)
+	s.requireResult(handlers.Result{New: 6, Parked: 3}, p, keyed(messages(p, newIDs(3)...))...)
+	require.Equal(t, 3, s.effects("a"))
+	require.Equal(t, 0, s.effects("b"))
+	require.Equal(t, 3, s.effects("c"))
+	require.Equal(t, 3, s.count(`select count(*) from firstseen.parked join firstseen.scopes using (scope_id)
+		where handler = 'b' and attempts = 1 and error = 'handler b: context canceled'`))
+	require.EqualValues(t, 3, s.position("orders").Next)
 }
 
 func TestHandlerAddedLaterIsFedAlone(t *testing.T) {
@@ -100,14 +109,15 @@ func TestMessageWithoutAnIDIsADeadLetterAndReachesNoHandler(t *testing.T) {
 	dead.Headers = []dedup.Header{{Key: "trace", Value: []byte("b")}, {Key: "trace", Value: nil}, {Key: "trace", Value: []byte{}}}
 	dead.Refuse(dedup.ReasonAmbiguousID, uuid.New())
 	s.requireResult(handlers.Result{New: 2, Dead: 1}, p, ms...)
-	s.requireResult(handlers.Result{Duplicates: 3}, p, ms...)
+	s.requireResult(handlers.Result{Duplicates: 2, Buried: 1}, p, ms...)
 
 	require.Equal(t, 2, s.effects("h"))
-	require.Equal(t, 3, s.count(`select count(*) from firstseen.inbox`), "replayed, it is the same dead letter")
+	require.Equal(t, 2, s.count(`select count(*) from firstseen.inbox`))
+	require.Equal(t, 1, s.count(`select count(*) from firstseen.dead_letters where attempts = 0`), "replayed, it is the same dead letter")
 	var got dedup.Message
 	var headers []byte
 	require.NoError(t, s.admin.QueryRow(t.Context(), `select message_id, reason, topic, "partition", "offset", key, payload, headers
-		from firstseen.inbox where status = 'dead'`).Scan(&got.ID, &got.Reason, &got.Topic, &got.Partition, &got.Offset,
+		from firstseen.dead_letters`).Scan(&got.ID, &got.Reason, &got.Topic, &got.Partition, &got.Offset,
 		&got.Key, &got.Value, &headers))
 	require.True(t, bytes.Equal(headers, dedup.AppendHeaders(nil, dead.Headers)))
 	got.Headers = dead.Headers
@@ -162,16 +172,14 @@ func TestQueuedHandlersStatementsRunInOrderAndNameTheMessage(t *testing.T) {
 		return nil
 	})))
 	p := s.position("orders")
-	_, err := s.process(p, messages(p, newIDs(4)...)...)
-	require.EqualError(t, err, "handler h: message orders/0@2: ERROR: division by zero (SQLSTATE 22012)")
-	s.requireNothing(p)
-	s.requireResult(handlers.Result{New: 2}, p, messages(p, newIDs(2)...)...)
-	require.Equal(t, 4, s.effects("h"))
+	ms := keyed(messages(p, newIDs(4)...))
+	s.requireResult(handlers.Result{New: 3, Parked: 1}, p, ms...)
+	require.Equal(t, "handler h: message orders/0@2: ERROR: division by zero (SQLSTATE 22012)", s.parkedError(ms[2]))
 	rows, err := s.admin.Query(t.Context(), `select "offset" from effects order by seq`)
 	require.NoError(t, err)
 	order, err := pgx.CollectRows(rows, pgx.RowTo[int])
 	require.NoError(t, err)
-	require.Equal(t, []int{0, -50, 1, -100}, order)
+	require.Equal(t, []int{0, -50, 1, -100, 3, 100}, order)
 }
 
 func TestTopicWithoutAHandlerIsAnError(t *testing.T) {
@@ -188,7 +196,7 @@ func TestWrongRegistrationsAreRefused(t *testing.T) {
 	require.Error(t, r.Register("h", nil, "orders"))
 	require.Error(t, r.Register("h", effect("h")))
 	require.NoError(t, r.Register("h", effect("h"), "orders", "payments"))
-	require.ErrorContains(t, r.Register("h", effect("h"), "orders"), "topic orders has a handler of that name")
+	require.ErrorContains(t, r.Register("h", effect("h"), "orders"), "register handler h: there is one of that name already")
 	require.Equal(t, []string{"orders", "payments"}, r.Topics())
 	_, err := handlers.NewProcessor(handlers.Config{Handlers: &r})
 	require.Error(t, err)

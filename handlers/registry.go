@@ -6,39 +6,85 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/firstseen/firstseen/dedup"
 )
 
 // Registry says which handlers a topic's messages go to. Fill it before the consumer starts; after that it is
 // only read. The zero value is empty.
 type Registry struct {
-	byTopic map[string][]registered
+	byTopic map[string][]*registered
+	all     []*registered
 }
 
 type registered struct {
-	name    string
-	handler BatchHandler
+	name        string
+	handler     BatchHandler
+	detached    Detached
+	concurrency int
+	retry       Retry
+	ordering    dedup.Ordering
 }
 
-// Register adds a handler for topics. Its name is part of what a message ID is unique within: renaming a
-// handler makes every message new to it. A handler registered for several topics runs once for an ID, whichever
-// of the topics brings it first.
+// Registration is a handler and how it is to be run.
+type Registration struct {
+	// Name is part of what a message ID is unique within: renaming a handler makes every message new to it. Required.
+	Name string
+	// Topics are those whose messages it gets; an ID that comes by several of them is handled once. Required.
+	Topics []string
+	// Handler runs in the transaction that marks its messages as seen. Either it or Detached is required.
+	Handler BatchHandler
+	// Detached runs outside of it.
+	Detached Detached
+	// Concurrency is how many messages a detached handler is given at once, in this process. Default 8.
+	Concurrency int
+	// Retry is for messages that the handler fails on.
+	Retry Retry
+	// Ordering says what waits for such a message. Default: the later messages of its key.
+	Ordering dedup.Ordering
+}
+
+func (r *Registration) validate() error {
+	var faults []error
+	if strings.TrimSpace(r.Name) == "" {
+		faults = append(faults, errors.New("a name is required"))
+	}
+	if (r.Handler == nil) == (r.Detached == nil) {
+		faults = append(faults, errors.New("either a handler or a detached one is required"))
+	}
+	if len(r.Topics) == 0 {
+		faults = append(faults, errors.New("no topic given"))
+	}
+	return errors.Join(append(faults, r.Retry.validate(), r.Ordering.Validate())...)
+}
+
+// Register adds a handler for topics, with the defaults of Registration for everything else.
 func (r *Registry) Register(name string, h BatchHandler, topics ...string) error {
-	switch {
-	case strings.TrimSpace(name) == "":
-		return errors.New("register handler: a name is required")
-	case h == nil:
-		return fmt.Errorf("register handler %s: the handler is nil", name)
-	case len(topics) == 0:
-		return fmt.Errorf("register handler %s: no topic given", name)
+	return r.Add(Registration{Name: name, Handler: h, Topics: topics})
+}
+
+// Add adds a handler. It reports every fault at once.
+func (r *Registry) Add(reg Registration) error {
+	if err := reg.validate(); err != nil {
+		return fmt.Errorf("register handler %s: %w", reg.Name, err)
+	}
+	if slices.ContainsFunc(r.all, func(o *registered) bool { return o.name == reg.Name }) {
+		return fmt.Errorf("register handler %s: there is one of that name already", reg.Name)
+	}
+	h := &registered{name: reg.Name, handler: reg.Handler, detached: reg.Detached, concurrency: reg.Concurrency,
+		retry: reg.Retry, ordering: reg.Ordering}
+	h.retry.setDefaults()
+	if h.concurrency <= 0 {
+		h.concurrency = 8
 	}
 	if r.byTopic == nil {
-		r.byTopic = map[string][]registered{}
+		r.byTopic = map[string][]*registered{}
 	}
-	for _, topic := range topics {
-		if slices.ContainsFunc(r.byTopic[topic], func(o registered) bool { return o.name == name }) {
-			return fmt.Errorf("register handler %s: topic %s has a handler of that name already", name, topic)
+	r.all = append(r.all, h)
+	for _, topic := range reg.Topics {
+		if !slices.Contains(r.byTopic[topic], h) {
+			r.byTopic[topic] = append(r.byTopic[topic], h)
 		}
-		r.byTopic[topic] = append(r.byTopic[topic], registered{name, h})
 	}
 	return nil
 }

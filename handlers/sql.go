@@ -18,8 +18,9 @@ import (
 //	create function app.on_payment(m firstseen.message) returns void         -- once a message, in offset order
 //	create function app.on_payments(batch firstseen.message[]) returns void  -- once, with the whole batch in order
 //
-// The function runs in the batch's transaction; an error that it raises fails the batch. It may read a header with
-// firstseen.header(m, 'name') and the payload as JSON with firstseen.body(m).
+// The function runs in the batch's transaction; for an error that it raises the batch is halved until the message that
+// causes it stands alone. It may read a header with firstseen.header(m, 'name') and the payload as JSON with
+// firstseen.body(m).
 type SQL struct {
 	function  string // quoted and with its schema
 	statement string

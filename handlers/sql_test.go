@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -82,26 +81,35 @@ func requireJournal(t *testing.T, s *stage, want []dedup.Message, ordinals bool)
 	require.Equal(t, len(want), n)
 }
 
-func TestSQLFunctionsErrorFailsTheBatch(t *testing.T) {
-	s := newStage(t)
-	s.exec(journal + `create function app.fail(m firstseen.message) returns void language plpgsql as $$
-		begin
-			insert into public.effects ("offset") values (m."offset");
-			if m."offset" = 1 then raise exception 'no stock of %', firstseen.header(m, 'item') using errcode = 'AP001'; end if;
-		end $$`)
-	s.registerSQL("app.fail")
-	p := s.position("orders")
-	ms := messages(p, newIDs(3)...)
-	ms[1].Headers = []dedup.Header{{Key: "item", Value: []byte("pears")}}
-	_, err := s.process(p, ms...)
-	require.EqualError(t, err, "handler sql: call app.fail: ERROR: no stock of pears (SQLSTATE AP001)")
-	var pg *pgconn.PgError
-	require.ErrorAs(t, err, &pg)
-	s.requireNothing(p)
-
-	s.requireResult(handlers.Result{New: 1}, p, ms[0])
-	_, err = s.process(p, ms[1])
-	require.ErrorContains(t, err, "message orders/0@1: call app.fail: ERROR: no stock", "alone, the message is named")
+func TestSQLFunctionsErrorIsNarrowedDownToItsMessage(t *testing.T) {
+	for takes, create := range map[string]string{
+		"message": `create function app.fail(m firstseen.message) returns void language plpgsql as $$
+			begin
+				insert into public.effects (handler, "offset") values ('h', m."offset");
+				if m."offset" = 5 then raise exception 'no stock of %', firstseen.header(m, 'item') using errcode = 'AP001'; end if;
+			end $$`,
+		"batch": `create function app.fail(batch firstseen.message[]) returns void language plpgsql as $$
+			declare m firstseen.message;
+			begin
+				foreach m in array batch loop
+					insert into public.effects (handler, "offset") values ('h', m."offset");
+					if m."offset" = 5 then raise exception 'no stock of %', firstseen.header(m, 'item') using errcode = 'AP001'; end if;
+				end loop;
+			end $$`,
+	} {
+		t.Run(takes, func(t *testing.T) {
+			s := newStage(t)
+			s.exec(journal + create)
+			s.registerSQL("app.fail")
+			p := s.position("orders")
+			ms := keyed(messages(p, newIDs(9)...))
+			ms[5].Headers = []dedup.Header{{Key: "item", Value: []byte("pears")}}
+			s.requireResult(handlers.Result{New: 8, Parked: 1}, p, ms...)
+			s.requireEffects(0, 1, 2, 3, 4, 6, 7, 8)
+			require.Equal(t, "handler sql: message orders/0@5: call app.fail: ERROR: no stock of pears (SQLSTATE AP001)",
+				s.parkedError(ms[5]), "alone, the message is named")
+		})
+	}
 }
 
 func TestSQLFunctionMayReadThePayloadAsJSON(t *testing.T) {

@@ -2,6 +2,10 @@ package handlers_test
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,6 +29,31 @@ type stage struct {
 	store    *dedup.Store
 	registry handlers.Registry
 	cfg      handlers.Config
+	log      *log
+}
+
+// log keeps what was logged.
+type log struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *log) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// lines are those of a level.
+func (l *log) lines(level slog.Level) (lines []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		if strings.Contains(line, " level="+level.String()+" ") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
 
 func newStage(t testing.TB) *stage {
@@ -43,8 +72,9 @@ func newStageOn(t testing.TB, db *deduptest.DB, dsn string) *stage {
 	t.Cleanup(pool.Close)
 	store, err := dedup.Open(context.Background(), pool, dedup.Config{Inbox: "test"})
 	require.NoError(t, err)
-	s := &stage{t: t, dsn: dsn, admin: db.Pool, pool: pool, store: store}
-	s.cfg = handlers.Config{Store: store, Handlers: &s.registry, AbandonAfter: 100 * time.Millisecond}
+	s := &stage{t: t, dsn: dsn, admin: db.Pool, pool: pool, store: store, log: &log{}}
+	s.cfg = handlers.Config{Store: store, Handlers: &s.registry, AbandonAfter: 100 * time.Millisecond,
+		Logger: slog.New(slog.NewTextHandler(s.log, nil))}
 	s.exec(`create table effects (seq bigint generated always as identity, handler text, message_id uuid, "offset" bigint)`)
 	return s
 }
@@ -128,14 +158,68 @@ func (s *stage) effects(handler string) int {
 	return s.count(`select count(*) from effects where handler = $1`, handler)
 }
 
-// requireNothing checks that no trace of a batch is left, and that the pool's one connection is there for the next.
-func (s *stage) requireNothing(p *dedup.Position) {
+// keyed gives each message a key of its own, so that none waits for another.
+func keyed(ms []dedup.Message) []dedup.Message {
+	for i := range ms {
+		ms[i].Key = fmt.Appendf(nil, "k%d", ms[i].Offset)
+	}
+	return ms
+}
+
+// requireIsolated takes three messages through a handler that leaves an effect for each and fails on the one at offset
+// 1: that one is parked, after one attempt and with a line in the log, and nothing of it is kept; the others take
+// effect once. It gives the failure's text.
+func (s *stage) requireIsolated(h handlers.BatchHandler) string {
 	s.t.Helper()
-	require.Zero(s.t, s.count(`select count(*) from effects`))
-	require.Zero(s.t, s.count(`select count(*) from firstseen.message_dedup`))
-	require.Zero(s.t, s.count(`select count(*) from firstseen.inbox`))
-	require.Zero(s.t, s.count(`select next_offset from firstseen.positions`))
-	require.Zero(s.t, p.Next)
+	s.register("h", h)
+	p := s.position("orders")
+	ms := keyed(messages(p, newIDs(3)...))
+	s.requireResult(handlers.Result{New: 2, Parked: 1}, p, ms...)
+	s.requireEffects(0, 2)
+	require.Equal(s.t, 3, s.count(`select count(*) from firstseen.message_dedup`))
+	require.Equal(s.t, 2, s.count(`select count(*) from firstseen.inbox where "offset" in (0, 2) and attempts = 0`))
+	require.Equal(s.t, 2, s.count(`select count(*) from firstseen.inbox`))
+	require.Equal(s.t, 3, s.count(`select next_offset from firstseen.positions`))
+	require.EqualValues(s.t, 3, p.Next)
+	text := s.parkedError(ms[1])
+	require.Len(s.t, s.log.lines(slog.LevelWarn), 1)
+	for _, part := range []string{"handler failed", "handler=h", "attempts=1", "message=orders/0@1"} {
+		require.Contains(s.t, s.log.lines(slog.LevelWarn)[0], part)
+	}
+	s.requireConnection()
+	return text
+}
+
+// requireEffects checks that handler h left one effect at each of these offsets, and no other.
+func (s *stage) requireEffects(want ...int64) {
+	s.t.Helper()
+	rows, err := s.admin.Query(context.Background(), `select "offset" from effects where handler = 'h' order by 1`)
+	require.NoError(s.t, err)
+	got, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	require.NoError(s.t, err)
+	require.Equal(s.t, want, got)
+}
+
+// parkedError checks that one message is parked, after one attempt and byte for byte, and gives what was its failure.
+func (s *stage) parkedError(want dedup.Message) (text string) {
+	s.t.Helper()
+	var got dedup.Message
+	var attempts int
+	var reason string
+	require.NoError(s.t, s.admin.QueryRow(context.Background(), `select message_id, topic, "partition", "offset", key, payload,
+		attempts, reason, error from firstseen.parked`).
+		Scan(&got.ID, &got.Topic, &got.Partition, &got.Offset, &got.Key, &got.Value, &attempts, &reason, &text))
+	want.Headers = nil
+	require.Equal(s.t, want, got)
+	require.Equal(s.t, 1, attempts)
+	require.Equal(s.t, "failed", reason)
+	require.Equal(s.t, 1, s.count(`select count(*) from firstseen.parked p join firstseen.lanes l using (scope_id, lane)`))
+	return text
+}
+
+// requireConnection checks that the pool's one connection is there for the next batch.
+func (s *stage) requireConnection() {
+	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	_, err := s.pool.Exec(ctx, `select 1`)

@@ -29,4 +29,5 @@ func ExampleUp() {
 	// Output:
 	// 1 00001_inbox
 	// 2 00002_functions
+	// 3 00003_lanes
 }

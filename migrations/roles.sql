@@ -1,13 +1,16 @@
--- The two roles of firstseen. Run this after `migrate up`, and again after every later migration, as a superuser, or
+-- The three roles of firstseen. Run this after `migrate up`, and again after every later migration, as a superuser, or
 -- as a role that owns the database and may create roles.
 --
 --   firstseen_owner     owns the schema and all that is in it. A login that migrates is granted this role, and
 --                       takes it on for what it makes:
 --                           create role deploy login in role firstseen_owner;
 --                           alter role deploy set role firstseen_owner;
---   firstseen_consumer  adds message IDs and inbox rows, and moves positions. It can't change the schema, and can't
---                       forget or alter an ID. A login that consumes is granted this role:
+--   firstseen_consumer  adds message IDs and inbox rows, parks messages and moves positions. It can't change the schema,
+--                       and can't forget or alter an ID. A login that consumes is granted this role:
 --                           create role payments login in role firstseen_consumer;
+--   firstseen_operator  reads everything, payloads included, and redrives and discards dead letters, which leaves a note
+--                       of who and why in the table audit. It can do nothing else. A person's login is granted this role:
+--                           create role night_shift login in role firstseen_operator;
 --
 -- Beside these a consumer needs whatever its handlers touch; grant that to its login.
 --
@@ -25,6 +28,9 @@ begin
     end if;
     if not exists (select from pg_roles where rolname = 'firstseen_consumer') then
         create role firstseen_consumer nologin;
+    end if;
+    if not exists (select from pg_roles where rolname = 'firstseen_operator') then
+        create role firstseen_operator nologin;
     end if;
     -- Only a superuser gives things away to a role that it is no member of.
     if not (select rolsuper from pg_roles where rolname = current_user) then
@@ -45,7 +51,11 @@ begin
     for v_alter in
         select format('alter table %s owner to firstseen_owner', c.oid::regclass)
         from pg_class c
-        where c.relnamespace = v_schema and c.relowner <> v_owner and c.relkind in ('r', 'p')
+        where c.relnamespace = v_schema and c.relowner <> v_owner
+          and (c.relkind in ('r', 'p')
+               or c.relkind = 'S' and not exists ( -- a column's own goes with its table
+                   select from pg_depend d
+                   where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype in ('a', 'i')))
         union all
         select format('alter type %s owner to firstseen_owner', t.oid::regtype)
         from pg_type t
@@ -63,15 +73,23 @@ end
 $$;
 
 -- Rights, from none: a right that an earlier version gave and this one doesn't is gone.
-revoke all on schema firstseen from public, firstseen_consumer;
-revoke all on all tables in schema firstseen from public, firstseen_consumer;
-revoke all on all sequences in schema firstseen from public, firstseen_consumer;
-revoke all on all functions in schema firstseen from public, firstseen_consumer;
+revoke all on schema firstseen from public, firstseen_consumer, firstseen_operator;
+revoke all on all tables in schema firstseen from public, firstseen_consumer, firstseen_operator;
+revoke all on all sequences in schema firstseen from public, firstseen_consumer, firstseen_operator;
+revoke all on all functions in schema firstseen from public, firstseen_consumer, firstseen_operator;
 
-grant usage on schema firstseen to firstseen_consumer;
-grant select on all tables in schema firstseen to firstseen_consumer;
-grant insert on firstseen.scopes, firstseen.message_dedup, firstseen.inbox, firstseen.positions to firstseen_consumer;
-grant update on firstseen.positions to firstseen_consumer;
-grant insert, delete on firstseen.unsealed to firstseen_consumer;
-grant usage on sequence firstseen.inbox_seq to firstseen_consumer;
+grant usage on schema firstseen to firstseen_consumer, firstseen_operator;
+grant select on all tables in schema firstseen to firstseen_consumer, firstseen_operator;
+
+grant insert on firstseen.scopes, firstseen.message_dedup, firstseen.inbox, firstseen.parked, firstseen.lanes,
+    firstseen.dead_letters, firstseen.conflicts, firstseen.positions, firstseen.unsealed to firstseen_consumer;
+grant update on firstseen.parked, firstseen.lanes, firstseen.positions to firstseen_consumer;
+grant update (published_at) on firstseen.dead_letters to firstseen_consumer;
+grant delete on firstseen.parked, firstseen.lanes, firstseen.unsealed to firstseen_consumer;
+grant usage on sequence firstseen.message_seq to firstseen_consumer;
 grant execute on all functions in schema firstseen to firstseen_consumer;
+revoke execute on function firstseen.redrive, firstseen.discard, firstseen.wake_lanes from firstseen_consumer;
+
+-- These run as their owner: that is all an operator can change.
+grant execute on function firstseen.redrive, firstseen.discard, firstseen.wake_lanes to firstseen_operator;
+grant execute on function firstseen.decode_headers, firstseen.header, firstseen.body to firstseen_operator;

@@ -3,7 +3,11 @@ package migrations_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"net/url"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,12 +59,77 @@ func TestConsumerRoleConsumes(t *testing.T) {
 	tx, err := store.Accept(ctx, &dedup.Batch{})
 	require.NoError(t, err)
 	require.NoError(t, tx.Commit(ctx), "a batch without a position")
+	_, err = store.Announce(ctx, p, 2, 1)
+	require.NoError(t, err)
+	require.NoError(t, store.Retract(ctx, p))
 
 	_, err = db.Pool.Exec(ctx, `drop table firstseen.inbox_`+time.Now().UTC().Format("20060102"))
 	require.NoError(t, err)
 	made, err := store.MakePartitions(ctx)
 	require.NoError(t, err)
 	require.Equal(t, 1, made, "as its owner, though the consumer may not make tables")
+}
+
+func TestConsumerRoleWorksOnLanes(t *testing.T) {
+	db := withRoles(t, "")
+	ctx := t.Context()
+	store, err := dedup.Open(ctx, db.consumer, dedup.Config{Inbox: "test"})
+	require.NoError(t, err)
+	p, err := store.Acquire(ctx, "c", "orders", 0, "me")
+	require.NoError(t, err)
+	require.NoError(t, store.Reposition(ctx, p, 0, uuid.Nil))
+	var mended atomic.Bool
+	var registry handlers.Registry
+	require.NoError(t, registry.Add(handlers.Registration{Name: "h", Topics: []string{"orders"},
+		Retry: handlers.Retry{Base: time.Millisecond, Cap: time.Millisecond, MaxAttempts: 1 << 20},
+		Handler: handlers.Each(handlers.HandlerFunc(func(_ context.Context, _ pgx.Tx, m dedup.Message) error {
+			switch {
+			case string(m.Value) == "hopeless", string(m.Value) == "hopeless later" && mended.Load():
+				return handlers.Permanent(errors.New("hopeless"))
+			case mended.Load():
+				return nil
+			}
+			return errors.New("not yet")
+		}))}))
+	processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: &registry, LanePoll: time.Millisecond,
+		Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	process := func(want handlers.Result, values ...string) {
+		t.Helper()
+		ms := make([]dedup.Message, len(values))
+		for i, value := range values {
+			ms[i] = dedup.Message{ID: uuid.NewSHA1(uuid.Nil, []byte(value)), Topic: "orders", Offset: p.Next + int64(i), Key: []byte(value), Value: []byte(value)}
+		}
+		ms[0].Fingerprint = fmt.Appendf(nil, "%032d", p.Next)
+		got, err := processor.Process(ctx, handlers.Batch{Position: p, Next: p.Next + int64(len(ms)), Messages: ms})
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	process(handlers.Result{Parked: 2, Dead: 1}, "in time", "hopeless later", "hopeless")
+	process(handlers.Result{Conflicts: 1, Buried: 1}, "in time", "hopeless")
+	claims, err := store.ClaimLanes(ctx, "h", 1, time.Minute)
+	require.NoError(t, err)
+	require.Len(t, claims, 1)
+	for _, by := range []int{1, -1} {
+		_, err = store.CountAttempt(ctx, claims[0], by, time.Minute)
+		require.NoError(t, err)
+	}
+	require.NoError(t, store.ReleaseLanes(ctx, claims, 0))
+	n, err := store.Unfinished(ctx, "orders", 0, 10)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+
+	mended.Store(true)
+	working, stop := context.WithCancel(ctx)
+	var workers sync.WaitGroup
+	workers.Go(func() { processor.RunLanes(working) })
+	defer func() { stop(); workers.Wait() }()
+	count := func(table string) (n int) {
+		require.NoError(t, db.Pool.QueryRow(ctx, `select count(*) from firstseen.`+table).Scan(&n))
+		return n
+	}
+	require.Eventually(t, func() bool { return count("parked")+count("lanes") == 0 }, 20*time.Second, time.Millisecond)
+	require.Equal(t, []int{1, 2, 1}, []int{count("inbox"), count("dead_letters"), count("conflicts")})
 }
 
 func TestConsumerRoleCanNeitherForgetNorChangeTheSchema(t *testing.T) {
@@ -70,6 +139,9 @@ func TestConsumerRoleCanNeitherForgetNorChangeTheSchema(t *testing.T) {
 		`delete from firstseen.message_dedup`,
 		`update firstseen.message_dedup set first_seen_at = now()`,
 		`truncate firstseen.message_dedup`,
+		`delete from firstseen.dead_letters`,
+		`update firstseen.dead_letters set payload = null`,
+		`delete from firstseen.conflicts`,
 		`delete from firstseen.inbox`,
 		`update firstseen.inbox set payload = null`,
 		`delete from firstseen.positions`,
@@ -139,7 +211,7 @@ func TestRolesNeedNoSuperuser(t *testing.T) {
 	requireWorks(t, login(t, db, "firstseen_consumer"), "own")
 }
 
-// roleDB is a migrated database with the two roles, and a pool of a login with the consumer's.
+// roleDB is a migrated database with the three roles, and a pool of a login with the consumer's.
 type roleDB struct {
 	*deduptest.DB
 	login    string
@@ -160,7 +232,7 @@ func withRoles(t *testing.T, schema string) roleDB {
 	return roleDB{db, pool.Config().ConnConfig.User, pool}
 }
 
-// makeRoles runs SQL over the two roles, which all databases of the server share.
+// makeRoles runs SQL over the three roles, which all databases of the server share.
 func makeRoles(t *testing.T, db *deduptest.DB, sql string) {
 	t.Helper()
 	_, err := db.Pool.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)

@@ -2,6 +2,9 @@
 //
 //	firstseen run       consume, with Postgres functions as handlers
 //	firstseen migrate   make, change or look at the schema in Postgres
+//	firstseen dead      look at dead letters, redrive and discard them
+//	firstseen conflicts look at messages that came under a known ID with another content
+//	firstseen explain   what became of a message, and why
 //	firstseen dev       a broker and a Postgres to try it on, with nothing to install
 //	firstseen version   what this binary is
 //
@@ -64,7 +67,7 @@ handlers do and the position in the topic are committed in one transaction.`,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, "%v", err) })
-	root.AddCommand(newRun(), newMigrate(), newDev(), newVersion())
+	root.AddCommand(newRun(), newMigrate(), newDead(), newConflicts(), newExplain(), newDev(), newVersion())
 	return root
 }
 

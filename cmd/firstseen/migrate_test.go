@@ -80,13 +80,18 @@ func TestPrintedSQLMakesTheSchemaThatRunWants(t *testing.T) {
 	stdout, stderr, code := command(t, "migrate", "up", "--dsn", dsn, "--schema", "seen")
 	require.Equal(t, exitOK, code, stderr)
 	require.NotContains(t, stdout, "applied")
+	var rows, versions int64
+	require.NoError(t, pool.QueryRow(t.Context(), `select count(*), count(distinct version_id) from seen.schema_version`).Scan(&rows, &versions))
+	require.Equal(t, []int64{migrations.Latest() + 1, migrations.Latest() + 1}, []int64{rows, versions}, "each version is noted once")
 
 	roles, _, code := command(t, "migrate", "print", "--roles", "--schema", "seen")
 	require.Equal(t, exitOK, code)
-	require.Contains(t, roles, "grant usage on schema seen to firstseen_consumer")
+	require.Contains(t, roles, "grant usage on schema seen to firstseen_consumer, firstseen_operator")
 	rest, _, code := command(t, "migrate", "print", "--from", "1")
 	require.Equal(t, exitOK, code)
 	require.NotContains(t, rest, "create table firstseen.inbox")
+	require.NotContains(t, rest, "create table firstseen.schema_version")
+	require.NotContains(t, rest, "values (1, true)")
 	require.Contains(t, rest, "values (2, true)")
 }
 

@@ -17,8 +17,9 @@ import (
 	"github.com/firstseen/firstseen/migrations"
 )
 
-const runLong = `Consume the topics of the config and give each new message to its handlers, which are Postgres functions. The
-message's ID, what the functions do and the position in the topic are committed in one transaction.
+const runLong = `Consume the topics of the config and give each new message to its handlers: Postgres functions, and webhooks. The
+message's ID, what the functions do and the position in the topic are committed in one transaction. A webhook is called
+after that, with the ID as Idempotency-Key: once or, after a crash or a lost answer, more often.
 
 The config is one YAML file: --config, or the file that FIRSTSEEN_CONFIG names, or ./firstseen.yaml. Each key can be
 given by an environment variable instead, FIRSTSEEN_ and the key in capitals with _ for each dot:
@@ -28,7 +29,7 @@ given by an environment variable instead, FIRSTSEEN_ and the key in capitals wit
   topics             FIRSTSEEN_TOPICS             [{name: orders, handlers: [{name: book, function: book_order}]}]
 
 Secrets stay out of the file as ${NAME} of the environment, or in files of their own (postgres.dsn_file,
-kafka.sasl.password_file).
+kafka.sasl.password_file, a webhook's secret_file).
 
 Where Postgres can't be reached, that is an outage: it is logged and tried again, for as long as it takes. Where it
 refuses (a wrong password, no such database, no such function, a schema of another version), or where a handler
@@ -49,7 +50,7 @@ func newRun() *cobra.Command {
 	var check, migrate bool
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Consume topics, with Postgres functions as handlers",
+		Short: "Consume topics, with Postgres functions and webhooks as handlers",
 		Long:  runLong,
 		Example: `  firstseen run --config firstseen.yaml --check
   firstseen run --config firstseen.yaml`,
@@ -116,6 +117,9 @@ func warn(cfg config.Config, log *slog.Logger) {
 	if cfg.Kafka.SASL.Mechanism == "plain" && !tls.Enabled {
 		log.Warn("kafka.sasl.mechanism is plain without TLS: the password crosses the network as it is")
 	}
+	for _, name := range cfg.Unencrypted() {
+		log.Warn("the webhook's URL is http: messages cross the network as they are", "handler", name)
+	}
 }
 
 // open connects to Postgres, for as long as it takes, and makes what messages are processed with. When ctx ends first it
@@ -128,7 +132,7 @@ func open(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, log *slog.
 				return err
 			}
 		}
-		processor, err = openOnce(ctx, cfg, pool)
+		processor, err = openOnce(ctx, cfg, pool, log)
 		return err
 	})
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
@@ -145,26 +149,22 @@ func migrateFirst(ctx context.Context, cfg config.Config, log *slog.Logger) erro
 	return err
 }
 
-func openOnce(ctx context.Context, cfg config.Config, pool *pgxpool.Pool) (*handlers.Processor, error) {
+func openOnce(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, log *slog.Logger) (*handlers.Processor, error) {
 	store, err := dedup.Open(ctx, pool, cfg.Store())
 	if err != nil {
 		return nil, err
 	}
+	registrations, err := cfg.Registrations(func(name string) (handlers.BatchHandler, error) {
+		return handlers.NewSQL(ctx, pool, cfg.Postgres.Schema, name)
+	})
+	if err != nil {
+		return nil, err
+	}
 	registry := &handlers.Registry{}
-	for _, t := range cfg.Topics {
-		for _, h := range t.Handlers {
-			if err := register(ctx, registry, pool, cfg.Postgres.Schema, t.Name, h); err != nil {
-				return nil, err
-			}
+	for _, r := range registrations {
+		if err := registry.Add(r); err != nil {
+			return nil, err
 		}
 	}
-	return handlers.NewProcessor(handlers.Config{Store: store, Handlers: registry, HandlerTimeout: cfg.Timeouts.Handler})
-}
-
-func register(ctx context.Context, r *handlers.Registry, pool *pgxpool.Pool, schema, topic string, h config.Handler) error {
-	function, err := handlers.NewSQL(ctx, pool, schema, h.Function)
-	if err != nil {
-		return fmt.Errorf("handler %s of topic %s: %w", h.Name, topic, err)
-	}
-	return r.Register(h.Name, function, topic)
+	return handlers.NewProcessor(handlers.Config{Store: store, Handlers: registry, HandlerTimeout: cfg.Timeouts.Handler, Logger: log})
 }

@@ -20,39 +20,119 @@ create table firstseen.message_dedup (
 );
 create index message_dedup_first_seen on firstseen.message_dedup using brin (first_seen_at);
 
-create type firstseen.message_status as enum ('pending', 'failed', 'processed', 'dead');
+-- Numbers messages across the tables below. Identity columns of partitioned tables need Postgres 17.
+create sequence firstseen.message_seq;
 
--- Identity columns of partitioned tables need Postgres 17; a sequence serves all supported versions.
-create sequence firstseen.inbox_seq;
-
--- The messages themselves, byte for byte, in the state that their transaction left them in.
--- received_at is the transaction's time and equals message_dedup.first_seen_at of the same message:
--- that is how a message is found from its ID without another index.
+-- A message is in one of three tables, byte for byte: inbox when it is processed, parked while it is not,
+-- dead_letters when it was given up. It moves with the transaction that changes its state.
+-- received_at is the time of the transaction that first saw it and equals message_dedup.first_seen_at: that is how
+-- a message is found from its ID without another index.
 create table firstseen.inbox (
     received_at  timestamptz not null default now(),
-    seq          bigint not null default nextval('firstseen.inbox_seq'),
+    seq          bigint not null default nextval('firstseen.message_seq'),
     "offset"     bigint,
     produced_at  timestamptz,
     processed_at timestamptz default now(),
     scope_id     int not null,
     "partition"  int,
-    attempts     int not null default 0,
-    status       firstseen.message_status not null,
+    attempts     int not null default 0, -- failed ones
     message_id   uuid not null,
     topic        text not null,
     raw_id       text,
-    reason       text,
-    error        text,
     key          bytea,
     headers      bytea,
     payload      bytea,
     primary key (received_at, seq)
 ) partition by range (received_at);
-alter sequence firstseen.inbox_seq owned by firstseen.inbox.seq;
-create index inbox_dead on firstseen.inbox (received_at, seq) where status = 'dead';
 
 -- Catches rows of a day whose partition was not made in time, so that no insert fails for that.
 create table firstseen.inbox_default partition of firstseen.inbox default;
+
+-- A lane is the queue of one key's unfinished messages in one scope. Its row is what workers claim.
+create table firstseen.lanes (
+    scope_id    int not null,
+    lane        uuid not null,
+    due_at      timestamptz not null,
+    claims      int not null default 0, -- since the last progress: how often a worker took the lane and died
+    topic       text not null,
+    "partition" int,
+    primary key (scope_id, lane)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
+create index lanes_due on firstseen.lanes (scope_id, due_at);
+create index lanes_partition on firstseen.lanes (topic, "partition");
+
+create table firstseen.parked (
+    received_at  timestamptz not null default now(),
+    seq          bigint not null default nextval('firstseen.message_seq'),
+    "offset"     bigint not null, -- the order within the lane
+    produced_at  timestamptz,
+    parked_at    timestamptz not null default now(),
+    scope_id     int not null,
+    "partition"  int,
+    attempts     int not null default 0,
+    lane         uuid not null,
+    message_id   uuid not null,
+    topic        text not null,
+    raw_id       text,
+    reason       text, -- of the last failure
+    error        text,
+    key          bytea,
+    headers      bytea,
+    payload      bytea,
+    primary key (scope_id, lane, "offset", message_id)
+) with (autovacuum_vacuum_scale_factor = 0.02);
+
+create table firstseen.dead_letters (
+    received_at  timestamptz not null default now(),
+    seq          bigint not null default nextval('firstseen.message_seq'),
+    "offset"     bigint,
+    produced_at  timestamptz,
+    died_at      timestamptz not null default now(),
+    published_at timestamptz, -- to the dead letter topic, if there is one; infinity: its broker refuses the message
+    scope_id     int not null,
+    "partition"  int,
+    attempts     int not null default 0,
+    lane         uuid,
+    message_id   uuid not null,
+    topic        text not null,
+    raw_id       text,
+    reason       text not null,
+    error        text,
+    key          bytea,
+    headers      bytea,
+    payload      bytea,
+    primary key (scope_id, message_id)
+);
+create index dead_letters_died on firstseen.dead_letters (died_at, seq);
+create index dead_letters_unpublished on firstseen.dead_letters (died_at, seq) where published_at is null;
+
+-- Copies whose ID was seen with another content; the first one won.
+create table firstseen.conflicts (
+    seen_at     timestamptz not null default now(),
+    "offset"    bigint not null,
+    produced_at timestamptz,
+    scope_id    int not null,
+    "partition" int not null,
+    message_id  uuid not null,
+    topic       text not null,
+    fingerprint bytea not null,
+    key         bytea,
+    headers     bytea,
+    payload     bytea,
+    primary key (scope_id, message_id, topic, "partition", "offset")
+);
+
+-- Who redrove, discarded or re-ran what, and why.
+create table firstseen.audit (
+    audit_id   bigint generated always as identity primary key,
+    at         timestamptz not null default now(),
+    actor      text not null,
+    action     text not null,
+    why        text not null,
+    scope_id   int not null,
+    message_id uuid not null
+);
+create index audit_message on firstseen.audit (message_id);
 
 -- (consumer, topic, partition) -> the offset to process next, and the owner's epoch that fences older owners.
 create table firstseen.positions (
@@ -63,6 +143,10 @@ create table firstseen.positions (
     topic_id    uuid,
     next_offset bigint,
     epoch       bigint not null default 0,
+    has_lanes   boolean not null default false, -- messages of this partition are parked
+    fruitless   int not null default 0,         -- times it was acquired since it last moved
+    trial       bigint,                         -- the offset whose handler call was announced beforehand
+    trials      int not null default 0,         -- how often
     owner       text,
     acquired_at timestamptz,
     updated_at  timestamptz not null default now(),
@@ -90,9 +174,6 @@ create type firstseen.message as (
 
 -- +goose Down
 drop type firstseen.message;
-drop table firstseen.unsealed;
-drop table firstseen.positions;
-drop table firstseen.inbox;
-drop type firstseen.message_status;
-drop table firstseen.message_dedup;
-drop table firstseen.scopes;
+drop table firstseen.unsealed, firstseen.positions, firstseen.audit, firstseen.conflicts, firstseen.dead_letters, firstseen.parked,
+    firstseen.lanes, firstseen.inbox, firstseen.message_dedup, firstseen.scopes;
+drop sequence firstseen.message_seq;

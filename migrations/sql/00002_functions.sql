@@ -28,7 +28,8 @@ $$;
 -- +goose StatementBegin
 create or replace function firstseen.acquire(
     p_consumer text, p_topic text, p_partition int, p_owner text, p_grace interval,
-    out position_id int, out epoch bigint, out next_offset bigint, out topic_id uuid, out evicted int)
+    out position_id int, out epoch bigint, out next_offset bigint, out topic_id uuid, out evicted int,
+    out fruitless int, out trial bigint, out trials int)
 language plpgsql
 set search_path = firstseen, pg_temp
 as $$
@@ -61,10 +62,11 @@ begin
     end;
 
     update positions p
-    set epoch = p.epoch + 1, owner = p_owner, acquired_at = clock_timestamp()
+    set epoch = p.epoch + 1, fruitless = p.fruitless + 1, owner = p_owner, acquired_at = clock_timestamp(),
+        has_lanes = true -- until a batch has looked: another consumer of the inbox may have left some
     where p.position_id = v_position
-    returning p.position_id, p.epoch, p.next_offset, p.topic_id
-    into position_id, epoch, next_offset, topic_id;
+    returning p.position_id, p.epoch, p.next_offset, p.topic_id, p.fruitless, p.trial, p.trials
+    into position_id, epoch, next_offset, topic_id, fruitless, trial, trials;
 end
 $$;
 -- +goose StatementEnd
@@ -119,13 +121,15 @@ $$;
 -- accept is the first statement of a batch's transaction. It moves the position from p_from to p_next
 -- under the owner's epoch (a null p_position: no position) and inserts the IDs, which come sorted by
 -- (scope, id) and without twins, so that two batches never wait for each other in a circle.
--- It returns null when every ID is new, else the ordinals (from 1) of the new ones.
+-- outcomes is null when every ID is new, else one number for each: 0 duplicate, 1 new, 2 conflict (seen with another
+-- fingerprint, wherever the first lies), 3 buried (seen, and in the dead letters). Where fingerprints are given, twins may be among the IDs.
+-- has_lanes says whether the partition has unfinished messages that others may have to wait for.
 -- p_optimistic tries a plain insert first: cheaper while IDs are new, wasted work when one is not.
 -- +goose StatementBegin
 create or replace function firstseen.accept(
     p_position int, p_epoch bigint, p_from bigint, p_next bigint, p_optimistic boolean,
-    p_scopes int[], p_ids uuid[], p_fingerprints bytea[])
-returns int[]
+    p_scopes int[], p_ids uuid[], p_fingerprints bytea[],
+    out outcomes smallint[], out has_lanes boolean)
 language plpgsql
 set search_path = firstseen, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -137,11 +141,13 @@ declare
     v_ids        uuid[];
 begin
     perform set_config('firstseen_tx.batch', pg_current_xact_id()::text, true);
+    has_lanes := p_position is null;
     if p_position is not null then
         perform pg_advisory_xact_lock('positions'::regclass::oid::int, p_position);
-        update positions
-        set next_offset = p_next, updated_at = now()
-        where position_id = p_position and epoch = p_epoch and next_offset = p_from;
+        update positions p
+        set next_offset = p_next, fruitless = 0, updated_at = now()
+        where p.position_id = p_position and p.epoch = p_epoch and p.next_offset = p_from
+        returning p.has_lanes into has_lanes;
         if not found then
             select * into v_stored from positions where position_id = p_position;
             if v_stored.epoch = p_epoch and v_stored.next_offset is null then
@@ -161,13 +167,13 @@ begin
     end if;
 
     if cardinality(p_ids) = 0 then
-        return null;
+        return;
     end if;
     if p_optimistic then
         begin
             insert into message_dedup (scope_id, message_id, fingerprint)
             select * from unnest(p_scopes, p_ids, p_fingerprints);
-            return null;
+            return;
         exception when unique_violation then
             get stacked diagnostics v_constraint = constraint_name;
             if v_constraint <> 'message_dedup_pkey' then
@@ -184,13 +190,32 @@ begin
     select array_agg(scope_id), array_agg(message_id) into v_scopes, v_ids from fresh;
 
     if cardinality(v_ids) = cardinality(p_ids) then
-        return null;
+        return;
     end if;
-    return coalesce(array(
-        select m.ordinal::int
+    outcomes := array(
+        select case
+                   when f.message_id is not null
+                        and row_number() over (partition by m.scope_id, m.message_id order by m.ordinal) = 1 then 1
+                   when exists (select from dead_letters d
+                                where d.scope_id = m.scope_id and d.message_id = m.message_id) then 3
+                   else 0
+               end::smallint
         from unnest(p_scopes, p_ids) with ordinality m (scope_id, message_id, ordinal)
-        join unnest(v_scopes, v_ids) f (scope_id, message_id) using (scope_id, message_id)
-        order by 1), '{}');
+        left join unnest(v_scopes, v_ids) f (scope_id, message_id) using (scope_id, message_id)
+        order by m.ordinal);
+    if p_fingerprints is not null then
+        outcomes := array(
+            select case
+                       when m.outcome in (0, 3) and exists (
+                           select from message_dedup d
+                           where d.scope_id = m.scope_id and d.message_id = m.message_id
+                             and d.fingerprint <> m.fingerprint) then 2
+                       else m.outcome
+                   end::smallint
+            from unnest(p_scopes, p_ids, p_fingerprints, outcomes) with ordinality
+                 m (scope_id, message_id, fingerprint, outcome, ordinal)
+            order by m.ordinal);
+    end if;
 end
 $$;
 -- +goose StatementEnd
@@ -209,6 +234,40 @@ begin
             using errcode = 'FS003', hint = 'Handlers leave begin, commit and rollback to their caller.';
     end if;
     perform set_config('firstseen_tx.sealed', pg_current_xact_id()::text, true);
+end
+$$;
+-- +goose StatementEnd
+
+-- check_deferred has everybody's deferred constraints but firstseen's own checked now, as the commit would. It fails
+-- where the transaction is no longer the one that accept began.
+-- +goose StatementBegin
+create or replace function firstseen.check_deferred()
+returns void
+language plpgsql
+set search_path = firstseen, pg_temp
+as $$
+declare
+    v_all      text;
+    v_deferred text;
+begin
+    if current_setting('firstseen_tx.batch', true) is distinct from pg_current_xact_id_if_assigned()::text then
+        raise exception 'a handler ended the transaction it was given'
+            using errcode = 'FS003', hint = 'Handlers leave begin, commit and rollback to their caller.';
+    end if;
+    select string_agg(c.name, ', '), string_agg(c.name, ', ') filter (where c.condeferred)
+    into v_all, v_deferred
+    from (
+        select format('%I.%I', n.nspname, c.conname) as name, bool_or(c.condeferred) as condeferred
+        from pg_constraint c
+        join pg_namespace n on n.oid = c.connamespace
+        where c.condeferrable and n.oid <> (select relnamespace from pg_class where oid = 'positions'::regclass)
+        group by 1) c;
+    if v_all is not null then
+        execute 'set constraints ' || v_all || ' immediate';
+    end if;
+    if v_deferred is not null then
+        execute 'set constraints ' || v_deferred || ' deferred';
+    end if;
 end
 $$;
 -- +goose StatementEnd
@@ -348,5 +407,5 @@ $$;
 drop function firstseen.body, firstseen.header, firstseen.decode_headers, firstseen.make_partitions;
 drop trigger positions_sealed on firstseen.positions;
 drop trigger unsealed_sealed on firstseen.unsealed;
-drop function firstseen.require_seal, firstseen.seal, firstseen.accept, firstseen.begin_topic,
+drop function firstseen.require_seal, firstseen.check_deferred, firstseen.seal, firstseen.accept, firstseen.begin_topic,
     firstseen.reposition, firstseen.acquire, firstseen.resolve_scopes;

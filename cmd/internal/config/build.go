@@ -32,7 +32,8 @@ func (c Config) Consumer(log *slog.Logger) (consumer.Config, error) {
 		Brokers: c.Kafka.Brokers, Group: c.Group, ClientID: c.Kafka.ClientID, TLS: tls, SASL: login, Topics: topics,
 		StartAt: consumer.StartAt(c.StartAt), OnLoss: consumer.Policy(c.OnLoss), OnReset: consumer.Policy(c.OnReset),
 		OnPostgresBehind: consumer.Policy(c.OnPostgresBehind),
-		MaxBatch:         c.Batch.Messages, MaxBatchBytes: int(c.Batch.Bytes), Transactions: c.Batch.Transactions,
+		MaxParked:        c.MaxParked, DeadTopic: c.DeadLetterTopic,
+		MaxBatch: c.Batch.Messages, MaxBatchBytes: int(c.Batch.Bytes), Transactions: c.Batch.Transactions,
 		BufferBytes: int(c.Fetch.Buffer), FetchWait: c.Fetch.Wait, FetchBytes: int(c.Fetch.Bytes),
 		SessionTimeout: t.Session, RebalanceTimeout: t.Rebalance, HeartbeatInterval: t.Heartbeat,
 		JoinBackoff: t.JoinBackoff, RequestTimeout: t.Request, DrainTimeout: t.Drain,
@@ -70,7 +71,8 @@ func (c Config) topics() ([]consumer.Topic, error) {
 		if err != nil {
 			return nil, err
 		}
-		topics[i] = consumer.Topic{Name: t.Name, Identity: identity, TenantHeader: t.TenantHeader}
+		topics[i] = consumer.Topic{Name: t.Name, Identity: identity, TenantHeader: t.TenantHeader,
+			Fingerprint: dedup.FingerprintMode(t.Fingerprint)}
 	}
 	return topics, nil
 }
@@ -98,9 +100,13 @@ func (c Config) Summary() string {
 			handlers[h.Name] = true
 		}
 	}
-	return fmt.Sprintf("group %s reads %s (%s) from %s (%s) and gives them to %s in %s",
+	hooks := ""
+	if n := len(c.webhooks()); n > 0 {
+		hooks = fmt.Sprintf(", %d of them by webhook", n)
+	}
+	return fmt.Sprintf("group %s reads %s (%s) from %s (%s) and gives them to %s in %s%s",
 		c.Group, counted(len(names), "topic"), strings.Join(names, ", "), strings.Join(c.Kafka.Brokers, ","),
-		c.Kafka.security(), counted(len(handlers), "handler"), c.Postgres.Place())
+		c.Kafka.security(), counted(len(handlers), "handler"), c.Postgres.Place(), hooks)
 }
 
 func (k Kafka) security() string {

@@ -10,21 +10,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/dedup"
 )
 
 func TestConsumerGetsWhatTheConfigSays(t *testing.T) {
-	c, err := loadText(t, complete, "PW=pw")
+	c, err := loadText(t, complete, completeEnviron...)
 	require.NoError(t, err)
 	log := slog.Default()
 	got, err := c.Consumer(log)
 	require.NoError(t, err)
 	require.Len(t, got.Topics, 2)
 	require.Equal(t, "tenant", got.Topics[0].TenantHeader)
+	require.Equal(t, dedup.FingerprintJSON, got.Topics[0].Fingerprint)
 	require.NotNil(t, got.Topics[1].Identity)
 	got.Topics = nil
 	require.Equal(t, consumer.Config{
 		Brokers: []string{"kafka-1:9092", "kafka-2:9092"}, Group: "billing", ClientID: "billing",
-		StartAt: consumer.Latest, OnLoss: consumer.Hold, OnReset: consumer.Restart, OnPostgresBehind: consumer.Committed,
+		StartAt: consumer.Latest, OnLoss: consumer.Hold, OnReset: consumer.Restart, OnPostgresBehind: consumer.Committed, MaxParked: 5000,
 		MaxBatch: 500, MaxBatchBytes: 1 << 20, Transactions: 8, BufferBytes: 128 << 20, FetchWait: 250 * time.Millisecond,
 		FetchBytes: 65536, SessionTimeout: 30 * time.Second, RebalanceTimeout: 40 * time.Second,
 		HeartbeatInterval: time.Second, JoinBackoff: 2 * time.Second, RequestTimeout: 5 * time.Second,
@@ -39,11 +41,11 @@ func TestPoolHasAConnectionForEachTransactionAndMore(t *testing.T) {
 	require.NoError(t, err)
 	pool, err := c.Pool()
 	require.NoError(t, err)
-	require.EqualValues(t, 6, pool.MaxConns)
+	require.EqualValues(t, 8, pool.MaxConns)
 	require.Equal(t, pgx.QueryExecModeCacheStatement, pool.ConnConfig.DefaultQueryExecMode)
 	require.Equal(t, "firstseen billing", pool.ConnConfig.RuntimeParams["application_name"])
 
-	c, err = loadText(t, complete, "PW=pw")
+	c, err = loadText(t, complete, completeEnviron...)
 	require.NoError(t, err)
 	pool, err = c.Pool()
 	require.NoError(t, err)

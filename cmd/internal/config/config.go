@@ -25,6 +25,9 @@ type Config struct {
 	Inbox string `koanf:"inbox"`
 	// Topics are the topics to read and what is done with their messages. At least one is required.
 	Topics []Topic `koanf:"topics"`
+	// DeadLetterTopic is a topic of the same cluster that dead letters are published to as well. It must exist, and must
+	// not be one of the topics. Default none: they are in Postgres only.
+	DeadLetterTopic string `koanf:"dead_letter_topic"`
 
 	// StartAt is where a partition is begun that was never read: earliest (default) or latest.
 	StartAt string `koanf:"start_at"`
@@ -37,6 +40,9 @@ type Config struct {
 	// OnPostgresBehind is what happens where Postgres is behind the committed offset, as after a restore: start
 	// from its position (default), or trust what is committed and skip the messages between.
 	OnPostgresBehind string `koanf:"on_postgres_behind"`
+	// MaxParked is how many of a partition's messages may be parked, for a later attempt or for a webhook, before the
+	// partition is held. Default 100000.
+	MaxParked int `koanf:"max_parked"`
 
 	Batch    Batch    `koanf:"batch"`
 	Fetch    Fetch    `koanf:"fetch"`
@@ -54,8 +60,8 @@ type Postgres struct {
 	DSNFile string `koanf:"dsn_file"`
 	// Schema is the schema that `firstseen migrate up` made. Default firstseen.
 	Schema string `koanf:"schema"`
-	// MaxConnections caps the connections of this process. Default batch.transactions + 2; at least one more than
-	// batch.transactions.
+	// MaxConnections caps the connections of this process. Default batch.transactions + 4, and one for each webhook; at
+	// least one more than batch.transactions.
 	MaxConnections int `koanf:"max_connections"`
 	// PreparedStatements is whether statements are prepared once for each connection. Say false where a pooler in
 	// transaction mode stands before Postgres that can't keep them: statements are then described once and sent whole
@@ -111,16 +117,60 @@ type Topic struct {
 	// TenantHeader names the header that holds a message's tenant: an ID is unique within its tenant. Default
 	// none.
 	TenantHeader string `koanf:"tenant_header"`
+	// Fingerprint compares the content of messages with the same ID: bytes, or json where white space, the order of keys
+	// and the like make no difference. A copy with another content is kept as a conflict. Default none: it is a duplicate.
+	Fingerprint string `koanf:"fingerprint"`
 	// Handlers get each new message, in this order. At least one is required.
 	Handlers []Handler `koanf:"handlers"`
 }
 
-// Handler is a Postgres function that messages are given to.
+// Handler is what messages are given to: a Postgres function, or a webhook. One that several topics have is written the
+// same in each.
 type Handler struct {
 	// Name is part of what an ID is unique within: renaming a handler makes every message new to it. Required.
 	Name string `koanf:"name"`
-	// Function is the function, name or schema.name. Required.
+	// Function is the function, name or schema.name. Either it or a webhook is required.
 	Function string `koanf:"function"`
+	// Webhook is called once a message or, after a crash or a lost answer, more often.
+	Webhook Webhook `koanf:"webhook"`
+	// Retry is for messages that it fails on.
+	Retry Retry `koanf:"retry"`
+	// Ordering says what waits for such a message: the later messages of its key (default), of its partition, or none.
+	Ordering string `koanf:"ordering"`
+}
+
+// Webhook posts each message's value to a URL.
+type Webhook struct {
+	// URL is where to, http or https, without credentials. Required.
+	URL string `koanf:"url"`
+	// Secret signs the calls by Standard Webhooks: whsec_ and the base64 of 24 to 64 bytes. Default: they are not signed.
+	Secret Secret `koanf:"secret"`
+	// SecretFile is a file that holds the secret; or several, one a line.
+	SecretFile string `koanf:"secret_file"`
+	// Secrets are several, while one replaces the other: each call is signed with all of them.
+	Secrets []Secret `koanf:"secrets"`
+	// Headers are sent with each call; their values are kept secret.
+	Headers map[string]Secret `koanf:"headers"`
+	// Timeout bounds a call. Default 10s.
+	Timeout time.Duration `koanf:"timeout"`
+	// Concurrency is how many calls are made at once, in this process. Default 8.
+	Concurrency int `koanf:"concurrency"`
+	// AllowPrivate lets it call loopback and private addresses. Default false.
+	AllowPrivate bool `koanf:"allow_private"`
+	// Proxy is the URL of an HTTP proxy to call through; it is not taken from HTTP_PROXY and the like. Default none.
+	Proxy Secret `koanf:"proxy"`
+}
+
+// Retry says how often, and how soon, a message is tried again.
+type Retry struct {
+	// Base is the first pause at most; it doubles with each attempt. Default 1s.
+	Base time.Duration `koanf:"base"`
+	// Cap is the longest pause. Default 5m.
+	Cap time.Duration `koanf:"cap"`
+	// MaxAttempts is how many attempts a message has before it goes to the dead letters. Default 10.
+	MaxAttempts int `koanf:"max_attempts"`
+	// MaxAge sends a message to the dead letters that still fails so long after its first failure. Default no limit.
+	MaxAge time.Duration `koanf:"max_age"`
 }
 
 // Batch is the size of what one transaction takes in.

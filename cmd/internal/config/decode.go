@@ -83,7 +83,7 @@ func checkKind(from, to reflect.Kind) error {
 		return errors.New("is not a text; put it in quotes")
 	case to == reflect.Slice && from != reflect.Slice:
 		return errors.New("is not a list; begin each of its items with - on a line of its own")
-	case to == reflect.Struct && from != reflect.Map:
+	case (to == reflect.Struct || to == reflect.Map) && from != reflect.Map:
 		return errors.New("is not a section; write its keys below it, indented")
 	}
 	return nil

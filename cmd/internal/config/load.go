@@ -131,6 +131,12 @@ func yamlFault(err error) string {
 func (l *loader) readSecrets(c *Config) {
 	l.readDSN(&c.Postgres)
 	l.readFile("kafka.sasl.password", &c.Kafka.SASL.Password, c.Kafka.SASL.PasswordFile)
+	for i, t := range c.Topics {
+		for j := range t.Handlers {
+			w := &t.Handlers[j].Webhook
+			l.readFile(fmt.Sprintf("topics[%d].handlers[%d].webhook.secret", i, j), &w.Secret, w.SecretFile)
+		}
+	}
 }
 
 func (l *loader) readDSN(p *Postgres) {

@@ -21,18 +21,31 @@ topics:
   - name: orders
     id: [json:/event/id, "hash:/a,/b", position]
     tenant_header: tenant
-    handlers: [{name: book, function: app.book_order}]
+    fingerprint: json
+    handlers:
+      - {name: book, function: app.book_order}
+      - name: notify
+        webhook: {url: "https://hooks.example.com/in", secret: "${SIGN}", headers: {Authorization: "Bearer ${TOKEN}"}, timeout: 3s,
+          concurrency: 4, allow_private: true, proxy: "http://proxy:3128"}
+        retry: {base: 2s, cap: 1m, max_attempts: 5, max_age: 24h}
+        ordering: none
   - {name: refunds, id: cloudevents, handlers: [{name: book, function: app.book_order}]}
 start_at: latest
 on_loss: hold
 on_reset: restart
 on_postgres_behind: committed
+max_parked: 5000
 batch: {messages: 500, bytes: 1MiB, transactions: 8}
 fetch: {buffer: 128MiB, wait: 250ms, bytes: 65536}
 timeouts: {session: 30s, rebalance: 40s, heartbeat: 1s, join_backoff: 2s, request: 5s, drain: 10s, handler: 1m,
   commit_interval: 3s, metadata_interval: 4s}
 log: {level: debug, format: json}
 `
+
+var completeEnviron = []string{"PW=pw", "SIGN=" + signing, "TOKEN=t0ken"}
+
+// signing is a webhook's secret.
+const signing = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" //nolint:gosec // of the published test vector
 
 const minimal = `
 postgres: {dsn: "postgres://app@db/shop"}
@@ -66,18 +79,22 @@ func faults(t *testing.T, err error) []string {
 }
 
 func TestEveryKeyReachesTheConfig(t *testing.T) {
-	got, err := loadText(t, complete, "PW=pw")
+	got, err := loadText(t, complete, completeEnviron...)
 	require.NoError(t, err)
-	book := []Handler{{"book", "app.book_order"}}
+	book := []Handler{{Name: "book", Function: "app.book_order"}}
 	require.Equal(t, Config{
 		Postgres: Postgres{DSN: "postgres://app:pw@db:5432/shop", Schema: "seen", MaxConnections: 9},
 		Kafka:    Kafka{Brokers: List{"kafka-1:9092", "kafka-2:9092"}, ClientID: "billing"},
 		Group:    "billing", Inbox: "shared",
 		Topics: []Topic{
-			{Name: "orders", ID: Sources{"json:/event/id", "hash:/a,/b", "position"}, TenantHeader: "tenant", Handlers: book},
+			{Name: "orders", ID: Sources{"json:/event/id", "hash:/a,/b", "position"}, TenantHeader: "tenant", Fingerprint: "json",
+				Handlers: append(book[:1:1], Handler{Name: "notify", Ordering: "none",
+					Webhook: Webhook{URL: "https://hooks.example.com/in", Secret: signing, Headers: map[string]Secret{"Authorization": "Bearer t0ken"},
+						Timeout: 3 * time.Second, Concurrency: 4, AllowPrivate: true, Proxy: "http://proxy:3128"},
+					Retry: Retry{2 * time.Second, time.Minute, 5, 24 * time.Hour}})},
 			{Name: "refunds", ID: Sources{"cloudevents"}, Handlers: book},
 		},
-		StartAt: "latest", OnLoss: "hold", OnReset: "restart", OnPostgresBehind: "committed",
+		StartAt: "latest", OnLoss: "hold", OnReset: "restart", OnPostgresBehind: "committed", MaxParked: 5000,
 		Batch: Batch{Messages: 500, Bytes: 1 << 20, Transactions: 8},
 		Fetch: Fetch{Buffer: 128 << 20, Wait: 250 * time.Millisecond, Bytes: 65536},
 		Timeouts: Timeouts{30 * time.Second, 40 * time.Second, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
@@ -112,7 +129,7 @@ func TestEnvironmentWinsOverTheFile(t *testing.T) {
 	require.Equal(t, Batch{Messages: 7, Bytes: 2 << 20}, got.Batch)
 	require.Equal(t, 3*time.Second, got.Timeouts.Drain)
 	require.Equal(t, "billing", got.Group)
-	require.Equal(t, []Topic{{Name: "other", ID: Sources{"key"}, Handlers: []Handler{{"h", "f"}}}}, got.Topics)
+	require.Equal(t, []Topic{{Name: "other", ID: Sources{"key"}, Handlers: []Handler{{Name: "h", Function: "f"}}}}, got.Topics)
 }
 
 func TestVariableOfEachKeyIsItsOwn(t *testing.T) {
@@ -124,7 +141,7 @@ func TestVariableOfEachKeyIsItsOwn(t *testing.T) {
 			seen[v] = k.path
 		}
 	}
-	require.Len(t, seen, 41) // all leaves but those in lists, and topics
+	require.Len(t, seen, 43) // all leaves but those in lists, and topics
 }
 
 func TestFileIsFoundByFlagVariableAndDefault(t *testing.T) {

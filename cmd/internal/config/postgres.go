@@ -60,14 +60,16 @@ func (c Config) Pool() (*pgxpool.Config, error) {
 	return pool, nil
 }
 
+// connections has one for each of the two lane workers and for each webhook, beside the transactions, and two to spare.
 func (c Config) connections() int {
-	switch {
-	case c.Postgres.MaxConnections > 0:
+	if c.Postgres.MaxConnections > 0 {
 		return c.Postgres.MaxConnections
-	case c.Batch.Transactions > 0:
-		return c.Batch.Transactions + 2
 	}
-	return defaultTransactions + 2
+	transactions := defaultTransactions
+	if c.Batch.Transactions > 0 {
+		transactions = c.Batch.Transactions
+	}
+	return transactions + 4 + len(c.webhooks())
 }
 
 // Place is the database as people name it: host, port and database, nothing of the login.

@@ -69,6 +69,9 @@ func TestPasswordIsInNoError(t *testing.T) {
 		"kafka: {brokers: '${PW}'}",
 		"log: {level: '${PW}'}\nbatch: {messages: '${PW}', bytes: '${PW}'}\nstart_at: '${PW}'\ntimeouts: {drain: '${PW}'}",
 		"topics: [{name: 'a ${PW}', id: ['${PW}'], handlers: [{name: '${PW}', function: '${PW}()'}]}]",
+		"topics: [{name: a, handlers: [{name: b, webhook: {url: 'https://u:hunter2@h/x', secret: hunter2, proxy: hunter2, headers: {a b: hunter2, X: \"hunter2\\n\"}}}]}]",
+		"topics: [{name: a, handlers: [{name: b, webhook: {url: '://hunter2', secrets: hunter2, headers: hunter2}}]}]",
+		"topics: [{name: a, handlers: [{name: b, webhook: 'https://hunter2', ordering: '${PW}', retry: '${PW}'}], fingerprint: '${PW}'}]",
 		"topics: [{name: a, id: '${PW}'}]\npostgres: {schema: 'A${PW}'}",
 	} {
 		_, err := loadText(t, text, "PW="+password, "FIRSTSEEN_KAFKA_CLIENT_ID=x")
@@ -79,7 +82,7 @@ func TestPasswordIsInNoError(t *testing.T) {
 }
 
 func TestPasswordIsInNoPrint(t *testing.T) {
-	c, err := loadText(t, complete, "PW="+password, "FIRSTSEEN_KAFKA_SASL_MECHANISM=plain",
+	c, err := loadText(t, complete, "PW="+password, "SIGN="+signing, "TOKEN="+password, "FIRSTSEEN_KAFKA_SASL_MECHANISM=plain",
 		"FIRSTSEEN_KAFKA_SASL_USERNAME=u", "FIRSTSEEN_KAFKA_SASL_PASSWORD="+password)
 	require.NoError(t, err)
 	var out bytes.Buffer
@@ -91,6 +94,7 @@ func TestPasswordIsInNoPrint(t *testing.T) {
 	slog.New(slog.NewTextHandler(&out, nil)).Info("x", "config", c, "dsn", c.Postgres.DSN)
 	require.NoError(t, json.NewEncoder(&out).Encode(c))
 	require.NotContains(t, out.String(), password)
+	require.NotContains(t, out.String(), signing[6:])
 	require.NotContains(t, out.String(), fmt.Sprintf("%x", password))
 }
 

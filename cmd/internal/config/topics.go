@@ -1,9 +1,9 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/firstseen/firstseen/dedup"
@@ -17,26 +17,42 @@ func (l *loader) checkTopics(topics []Topic) {
 		l.require("topics", "", "list at least one with its handlers")
 	}
 	first := map[string]int{}
-	functions := map[string]Handler{}
+	before := map[string]Handler{}
 	for i, t := range topics {
 		at := fmt.Sprintf("topics[%d]", i)
 		if l.require(at+".name", t.Name, "name the topic") {
 			l.checkTopicName(at, t.Name, first, i)
 		}
 		l.checkIdentity(at+".id", t.ID)
-		l.checkHandlers(at, t.Handlers, functions)
+		l.choice(at+".fingerprint", t.Fingerprint, string(dedup.FingerprintBytes), string(dedup.FingerprintJSON))
+		l.checkHandlers(at, t.Handlers, before)
 	}
 }
 
 func (l *loader) checkTopicName(at, name string, first map[string]int, i int) {
-	if !topicName.MatchString(name) || name == "." || name == ".." {
-		l.fault(at+".name", "is no name of a topic; Kafka takes up to 249 letters, digits, dots, _ and -")
-	}
+	l.checkName(at+".name", name)
 	if other, twice := first[name]; twice {
 		l.fault(at+".name", "is the topic of topics[%d] already; list all its handlers there", other)
 		return
 	}
 	first[name] = i
+}
+
+func (l *loader) checkName(path, name string) {
+	if !topicName.MatchString(name) || name == "." || name == ".." {
+		l.fault(path, "is no name of a topic; Kafka takes up to 249 letters, digits, dots, _ and -")
+	}
+}
+
+func (l *loader) checkDeadLetterTopic(c *Config) {
+	const path = "dead_letter_topic"
+	if c.DeadLetterTopic == "" {
+		return
+	}
+	l.checkName(path, c.DeadLetterTopic)
+	if i := slices.IndexFunc(c.Topics, func(t Topic) bool { return t.Name == c.DeadLetterTopic }); i >= 0 {
+		l.fault(path, "is the topic of topics[%d]; what died would come again: name another", i)
+	}
 }
 
 func (l *loader) checkIdentity(path string, texts Sources) {
@@ -63,40 +79,4 @@ func (l *loader) sourceFault(path string, err error) string {
 		}
 	}
 	return strings.ReplaceAll(err.Error(), "\n", "; ")
-}
-
-// checkHandlers checks one topic's handlers; functions are those of the topics before it, by handler.
-func (l *loader) checkHandlers(topic string, handlers []Handler, functions map[string]Handler) {
-	if len(handlers) == 0 {
-		l.require(topic+".handlers", "", "list at least one, {name: NAME, function: SCHEMA.FUNCTION}")
-	}
-	here := map[string]bool{}
-	for i, h := range handlers {
-		at := fmt.Sprintf("%s.handlers[%d]", topic, i)
-		named := l.require(at+".name", h.Name, "the name is what the handler's seen IDs are kept under")
-		if l.require(at+".function", h.Function, "name the Postgres function, like billing.book_order") {
-			if err := checkFunction(h.Function); err != nil {
-				l.fault(at+".function", "%v", err)
-			}
-		}
-		if !named {
-			continue
-		}
-		other, known := functions[h.Name]
-		switch {
-		case here[h.Name]:
-			l.fault(at+".name", "is the name of another handler of this topic; give each its own")
-		case known && other.Function != h.Function:
-			l.fault(at+".name", "is the name of a handler with another function; handlers of one name share the IDs that they have seen, "+
-				"so give each function its own")
-		}
-		here[h.Name], functions[h.Name] = true, h
-	}
-}
-
-func checkFunction(name string) error {
-	if !strings.Contains(name, `"`) && strings.ContainsAny(name, "(); ") {
-		return errors.New("is no name of a function; write it without arguments, like billing.book_order")
-	}
-	return nil
 }

@@ -23,6 +23,7 @@ func (l *loader) validate(c *Config) {
 	l.checkSASL(c.Kafka.SASL)
 	l.checkNames(c)
 	l.checkTopics(c.Topics)
+	l.checkDeadLetterTopic(c)
 	l.checkChoices(c)
 	l.checkSizes(c)
 	l.checkTimeouts(c.Timeouts)

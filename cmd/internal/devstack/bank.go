@@ -3,7 +3,10 @@ package devstack
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -24,17 +27,43 @@ type movement struct {
 	Text    string    `json:"text"`
 }
 
-// book is the handler: plain inserts and increments, with nothing in them that would notice a second time.
-func book() handlers.BatchHandler {
-	return handlers.Queue(handlers.QueuedFunc(func(b *pgx.Batch, m dedup.Message) error {
-		var mv movement
-		if err := json.Unmarshal(m.Value, &mv); err != nil {
-			return fmt.Errorf("read movement: %w", err)
-		}
-		b.Queue(`insert into movements (id, account, amount) values ($1, $2, $3)`, mv.ID, mv.Account, mv.Amount)
-		b.Queue(`update accounts set balance = balance + $2 where account = $1`, mv.Account, mv.Amount)
-		return nil
-	}))
+// book is the handler: plain inserts and increments, with nothing in them that would notice a second time. It fails
+// on a share of its calls, by chance.
+func book(kind string, fail float64) handlers.BatchHandler {
+	if kind == HandlerHang {
+		return handlers.Each(handlers.HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+			hang(ctx)
+			b := &pgx.Batch{}
+			if err := enter(b, m, fail); err != nil {
+				return err
+			}
+			return tx.SendBatch(ctx, b).Close()
+		}))
+	}
+	return handlers.Queue(handlers.QueuedFunc(func(b *pgx.Batch, m dedup.Message) error { return enter(b, m, fail) }))
+}
+
+var errByChance = errors.New("failed by chance, as --fail wants it")
+
+// enter queues what books one movement.
+func enter(b *pgx.Batch, m dedup.Message, fail float64) error {
+	var mv movement
+	if err := json.Unmarshal(m.Value, &mv); err != nil {
+		return fmt.Errorf("read movement: %w", err)
+	}
+	if rand.Float64() < fail {
+		return errByChance
+	}
+	b.Queue(`insert into movements (id, account, amount) values ($1, $2, $3)`, mv.ID, mv.Account, mv.Amount)
+	b.Queue(`update accounts set balance = balance + $2 where account = $1`, mv.Account, mv.Amount)
+	return nil
+}
+
+// hang waits for a second, once in a thousand times.
+func hang(ctx context.Context) {
+	if rand.IntN(1000) == 0 {
+		pause(ctx, time.Second)
+	}
 }
 
 // bankTables are the handler's tables, and a count of what the consumer took. No unique key guards movements: a second
@@ -80,7 +109,9 @@ func createBank(ctx context.Context, db *pgxpool.Pool, schema string) error {
 type booked struct {
 	Effects  int64           // rows in movements
 	Balance  int64           // over all accounts
-	New      int64           // rows in the inbox
+	New      int64           // rows in the inbox, parked ones included
+	Parked   int64           // messages that wait for another try
+	Dead     int64           // messages that were given up
 	Received int64           // messages that committed transactions took, each as often as it was taken
 	Reached  map[int32]int64 // by partition, the offset after the last message ever taken
 }
@@ -88,7 +119,9 @@ type booked struct {
 const selectBooked = `select
 	(select count(*) from movements),
 	(select coalesce(sum(balance), 0)::bigint from accounts),
-	(select count(*) from inbox),
+	(select count(*) from inbox) + (select count(*) from parked) + (select count(*) from dead_letters),
+	(select count(*) from parked),
+	(select count(*) from dead_letters),
 	(select coalesce(sum(received), 0)::bigint from taken),
 	array(select "partition" from taken order by "partition"),
 	array(select reached from taken order by "partition")`
@@ -96,7 +129,7 @@ const selectBooked = `select
 func readBooked(ctx context.Context, db *pgxpool.Pool) (b booked, err error) {
 	var partitions []int32
 	var reached []int64
-	err = db.QueryRow(ctx, selectBooked).Scan(&b.Effects, &b.Balance, &b.New, &b.Received, &partitions, &reached)
+	err = db.QueryRow(ctx, selectBooked).Scan(&b.Effects, &b.Balance, &b.New, &b.Parked, &b.Dead, &b.Received, &partitions, &reached)
 	if err != nil {
 		return b, fmt.Errorf("read what was booked: %w", err)
 	}

@@ -79,6 +79,7 @@ func (c *consumers) start() (*child.Process, error) {
 	c.serial++
 	text, err := json.Marshal(settings{
 		names: c.stack.names, Brokers: []string{c.stack.broker.addr}, DSN: c.stack.dsn, ClientID: c.clientID(),
+		Fail: c.stack.options.Fail, Handler: c.stack.options.Handler,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write the consumer's settings: %w", err)

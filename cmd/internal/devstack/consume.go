@@ -22,6 +22,8 @@ type settings struct {
 	Brokers  []string
 	DSN      string
 	ClientID string
+	Fail     float64
+	Handler  string
 }
 
 // Consume is the consumer's process: an ordinary consumer with an ordinary handler. It runs until ctx ends.
@@ -40,10 +42,11 @@ func Consume(ctx context.Context) error {
 		return err
 	}
 	registry := &handlers.Registry{}
-	if err := registry.Register("book", book(), s.Topic); err != nil {
+	if err := registry.Add(s.booking()); err != nil {
 		return err
 	}
-	processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: registry})
+	processor, err := handlers.NewProcessor(handlers.Config{
+		Store: store, Handlers: registry, LanePoll: 100 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		return err
 	}
@@ -52,6 +55,14 @@ func Consume(ctx context.Context) error {
 		return err
 	}
 	return c.Run(ctx)
+}
+
+// booking is the handler as the options want it. Retries are quick, and plenty: chance alone must not bury a message.
+func (s *settings) booking() handlers.Registration {
+	return handlers.Registration{
+		Name: "book", Topics: []string{s.Topic}, Handler: book(s.Handler, s.Fail),
+		Retry: handlers.Retry{Base: 100 * time.Millisecond, Cap: time.Second, MaxAttempts: 1000},
+	}
 }
 
 // consumer is a config with short times: a crash is to be over in seconds, also where nobody tells the group that a

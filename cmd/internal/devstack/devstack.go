@@ -26,6 +26,12 @@ type Options struct {
 	Duplicates float64
 	// Partitions is how many partitions the topic has. Default 4.
 	Partitions int
+	// Fail is the share of handler calls that fail, from 0 up to but not including 1. A message that fails is
+	// tried again until it succeeds.
+	Fail float64
+	// Handler is how the handler behaves: HandlerPlain (default), or HandlerHang, which has one message in a thousand
+	// wait for a second before it is booked.
+	Handler string
 	// CrashEvery is how often the consumer is killed, on average. Default never.
 	CrashEvery time.Duration
 	// Kafka is the address of a running broker. Default: an embedded one.
@@ -43,12 +49,24 @@ type Options struct {
 	Consumer []string
 }
 
+// The handlers that Options.Handler names.
+const (
+	HandlerPlain = "plain"
+	HandlerHang  = "hang"
+)
+
 // Validate reports every fault of the options at once.
 func (o *Options) Validate() error {
 	var faults []string
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	if o.Duplicates < 0 || o.Duplicates >= 1 {
 		fault("duplicates: %v is not a share from 0 up to but not including 1", o.Duplicates)
+	}
+	if o.Fail < 0 || o.Fail >= 1 {
+		fault("fail: %v is not a share from 0 up to but not including 1", o.Fail)
+	}
+	if o.Handler != "" && o.Handler != HandlerPlain && o.Handler != HandlerHang {
+		fault("handler: %q is neither %s nor %s", o.Handler, HandlerPlain, HandlerHang)
 	}
 	if o.Rate < 0 || o.Rate > maxRate {
 		fault("rate: %d is not between 1 and %d messages a second", o.Rate, maxRate)

@@ -132,10 +132,10 @@ func (r *run) catchUp(ctx context.Context) error {
 	var last figures
 	moved := time.Now()
 	return r.watch(ctx, func(f *figures) bool {
-		if f.Received != last.Received || f.Lag != last.Lag {
+		if f.Received != last.Received || f.Lag != last.Lag || f.Parked != last.Parked {
 			last, moved = *f, time.Now()
 		}
-		return f.Lag == 0 || time.Since(moved) > stallLimit
+		return f.Lag == 0 && f.Parked == 0 || time.Since(moved) > stallLimit
 	})
 }
 

@@ -55,6 +55,19 @@ func TestKilledConsumerIsFollowedByAnotherWithinSeconds(t *testing.T) {
 	require.Contains(t, text(t, out), "took over within")
 }
 
+func TestFailingHandlersEndWithTheSameResult(t *testing.T) {
+	for _, kind := range []string{HandlerPlain, HandlerHang} {
+		t.Run(kind, func(t *testing.T) {
+			o, out := shortRun(t)
+			o.For, o.CrashEvery, o.Fail, o.Handler = 5*time.Second, 2*time.Second, 0.02, kind
+			s, err := Run(t.Context(), o)
+			require.NoError(t, err)
+			require.True(t, s.OK, "%+v\n%s", s, text(t, out))
+			require.Contains(t, text(t, out), "parked for another try")
+		})
+	}
+}
+
 func TestSecondEffectMakesTheRunFail(t *testing.T) {
 	o, out := shortRun(t)
 	go func() {
@@ -118,9 +131,9 @@ func TestEndOfTheContextHasTheConsumerCatchUp(t *testing.T) {
 }
 
 func TestOptionsReportEveryFaultAtOnce(t *testing.T) {
-	o := Options{Duplicates: 1, Rate: -1, Partitions: 1e6, For: -1, Data: "x", Postgres: "y"}
+	o := Options{Duplicates: 1, Fail: 1, Handler: "x", Rate: -1, Partitions: 1e6, For: -1, Data: "x", Postgres: "y"}
 	err := o.Validate()
-	for _, name := range []string{"duplicates", "rate", "partitions", "for and crash-every", "data and postgres", "consumer"} {
+	for _, name := range []string{"duplicates", "fail", "handler", "rate", "partitions", "for and crash-every", "data and postgres", "consumer"} {
 		require.ErrorContains(t, err, name)
 	}
 }

@@ -79,6 +79,8 @@ func (f *figures) balance() string {
 	text := "balance " + commas(f.Balance)
 	switch {
 	case !f.Known:
+	case f.right() && f.Parked > 0:
+		text += fmt.Sprintf(", %s parked for another try", commas(f.Parked))
 	case f.right():
 		text += " = expected"
 	case f.Balance != f.Expected.Balance:

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+const conflictsLong = `Look at conflicts: messages that came under an ID that had been seen with another content. The first one won; the copy
+was not handled, and is kept here. A producer that uses an ID twice, or changes a message on a resend, shows by it.
+
+Conflicts are seen for topics with a fingerprint only.` + databaseHelp
+
+func newConflicts() *cobra.Command {
+	i := &inspected{}
+	cmd := &cobra.Command{
+		Use:   "conflicts",
+		Short: "Look at messages that came under a known ID with another content",
+		Long:  conflictsLong,
+		Example: `  firstseen conflicts list --topic orders --since 24h
+  firstseen conflicts show order-4711`,
+		Args: onlySubcommands,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	i.addFlags(cmd)
+	cmd.AddCommand(newConflictsList(i), newConflictsShow(i))
+	return cmd
+}
+
+func newConflictsList(i *inspected) *cobra.Command {
+	var f filterFlags
+	var p pageFlags
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List conflicts, newest first",
+		Long: `List conflicts, the last seen first. With --json one object: conflicts, and next where there are more.
+
+Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or config.`,
+		Example: "  firstseen conflicts list --topic orders --since 24h",
+		Args:    noArgs,
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		filter, _, err := f.read(cmd)
+		if err != nil {
+			return err
+		}
+		if err := p.check(cmd); err != nil {
+			return err
+		}
+		return i.withStore(cmd, func(ctx context.Context, s *dedup.Store) error {
+			copies, next, err := s.Conflicts(ctx, filter, dedup.Cursor(p.after), p.limit)
+			if err != nil {
+				return err
+			}
+			if i.json {
+				return printJSON(cmd.OutOrStdout(), map[string]any{"conflicts": mapped(copies, conflictJSON), "next": orNil(string(next))})
+			}
+			return printConflicts(cmd.OutOrStdout(), s.Inbox(), copies, next)
+		})
+	}
+	f.addFlags(cmd, false)
+	p.addFlags(cmd)
+	return cmd
+}
+
+func printConflicts(out io.Writer, inbox string, copies []dedup.ConflictCopy, next dedup.Cursor) error {
+	if len(copies) == 0 {
+		_, err := fmt.Fprintf(out, "inbox %s: no conflicts match\n", inbox)
+		return err
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "SEEN (UTC)\tHANDLER\tCOPY\tID\tSIZE")
+	for _, c := range copies {
+		handler := c.Handler
+		if c.Message.Tenant != "" {
+			handler += " (" + c.Message.Tenant + ")"
+		}
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\n", c.SeenAt.UTC().Format(time.DateTime), brief(handler, 40), place(&c.Message), c.Message.ID, len(c.Message.Value))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	return printNext(out, next)
+}
+
+func conflictJSON(c dedup.ConflictCopy) map[string]any {
+	out := messageJSON(c.Message)
+	out["inbox"], out["handler"], out["seen_at"] = c.Inbox, c.Handler, timeJSON(c.SeenAt)
+	return out
+}
+
+func newConflictsShow(i *inspected) *cobra.Command {
+	var handler, tenant string
+	cmd := &cobra.Command{
+		Use:   "show ID",
+		Short: "Show both contents of an ID side by side",
+		Long: `Show the message that won and each copy with another content, side by side, with where and when each came. JSON is
+laid out alike on both sides, with sorted keys, so that only what differs does. Lines are marked: | differs, < is in
+the first only, > is in the copy only.
+
+Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
+		Example: "  firstseen conflicts show order-4711",
+		Args:    oneArg("ID"),
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ids, err := parseIDs(cmd, args)
+		if err != nil {
+			return err
+		}
+		return i.withStore(cmd, func(ctx context.Context, s *dedup.Store) error {
+			copies, _, err := s.Conflicts(ctx, dedup.Filter{IDs: ids, Handler: handler, Tenant: tenant}, "", 100)
+			switch {
+			case err != nil:
+				return err
+			case len(copies) == 0:
+				return fmt.Errorf("inbox %s: there is no conflict under the ID %s", s.Inbox(), args[0])
+			}
+			return i.showConflicts(ctx, cmd.OutOrStdout(), s, copies)
+		})
+	}
+	cmd.Flags().StringVar(&handler, "handler", "", "`name` of the handler")
+	cmd.Flags().StringVar(&tenant, "tenant", "", "`name` of the tenant")
+	return cmd
+}
+
+func (i *inspected) showConflicts(ctx context.Context, out io.Writer, s *dedup.Store, copies []dedup.ConflictCopy) error {
+	var objects []map[string]any
+	for n, c := range copies {
+		first, err := s.Winner(ctx, c)
+		if err != nil {
+			return err
+		}
+		if i.json {
+			object := map[string]any{"copy": conflictJSON(c), "first": nil}
+			if first != nil {
+				object["first"] = storedJSON(*first)
+			}
+			objects = append(objects, object)
+			continue
+		}
+		if n > 0 {
+			_, _ = fmt.Fprintln(out)
+		}
+		if err := printConflict(out, c, first); err != nil {
+			return err
+		}
+	}
+	if i.json {
+		return printJSON(out, map[string]any{"conflicts": objects})
+	}
+	return nil
+}
+
+func printConflict(out io.Writer, c dedup.ConflictCopy, first *dedup.Stored) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	printFields(table, [][2]string{{"id", c.Message.ID.String()}, {"inbox", c.Inbox}, {"handler", c.Handler}, {"tenant", c.Message.Tenant}})
+	won := "kept no more: it was discarded, or its day was dropped from the inbox"
+	if first != nil {
+		won = fmt.Sprintf("%s, received %s, now %s", place(&first.Message), clock(first.ReceivedAt), stateName(first.State))
+		printFields(table, [][2]string{{"raw id", quotedUnlessEmpty(first.Message.RawID)}})
+	}
+	printFields(table, [][2]string{{"first", won}, {"copy", fmt.Sprintf("%s, received %s, not handled", place(&c.Message), clock(c.SeenAt))}})
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if first == nil {
+		text, kind := pretty(c.Message.Value)
+		_, err := fmt.Fprintf(out, "copy's value  %s\n%s", kind, text)
+		return err
+	}
+	return printSides(out, first.Message.Value, c.Message.Value)
+}
+
+func stateName(s dedup.State) string {
+	switch s {
+	case dedup.Parked:
+		return "parked"
+	case dedup.Dead:
+		return "dead"
+	}
+	return "processed"
+}
+
+func storedJSON(m dedup.Stored) map[string]any {
+	out := messageJSON(m.Message)
+	out["state"], out["received_at"], out["since"] = stateName(m.State), timeJSON(m.ReceivedAt), timeJSON(m.At)
+	out["attempts"], out["reason"], out["error"] = m.Attempts, orNil(m.Reason), orNil(m.Error)
+	return out
+}

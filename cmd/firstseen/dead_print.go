@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// pretty is a value for people, on lines of its own, and what it is.
+func pretty(value []byte) (text, kind string) {
+	size := counted(len(value), "byte")
+	switch {
+	case value == nil:
+		return "", "null (a tombstone)"
+	case len(value) == 0:
+		return "", `"" (empty)`
+	}
+	var indented bytes.Buffer
+	if utf8.Valid(value) && json.Indent(&indented, bytes.TrimSpace(value), "", "  ") == nil {
+		return withNewline(visible(indented.String())), size + ", JSON"
+	}
+	if isPlain(value) {
+		return withNewline(visible(string(value))), size + ", text"
+	}
+	return hex.Dump(value), size
+}
+
+func withNewline(text string) string { return strings.TrimSuffix(text, "\n") + "\n" }
+
+// isPlain says that bytes can be read as text.
+func isPlain(value []byte) bool {
+	return utf8.Valid(value) && !bytes.ContainsFunc(value, func(r rune) bool { return unicode.IsControl(r) && !isLayout(r) })
+}
+
+func isLayout(r rune) bool { return r == '\n' || r == '\r' || r == '\t' }
+
+// visible keeps what comes from a message from steering the terminal.
+func visible(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if r == '\r' || (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) && !isLayout(r) {
+			fmt.Fprintf(&b, `\u%04x`, r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// shown is a key or a header's value on one line: null, text in quotes, or hex digits.
+func shown(value []byte) string {
+	switch {
+	case value == nil:
+		return "null"
+	case isPlain(value):
+		return strconv.Quote(string(value))
+	}
+	return `\x` + hex.EncodeToString(value)
+}
+
+func quotedUnlessEmpty(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strconv.Quote(text)
+}
+
+func printJSON(out io.Writer, v any) error {
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+func mapped[T, U any](list []T, f func(T) U) []U {
+	out := make([]U, len(list))
+	for i, v := range list {
+		out[i] = f(v)
+	}
+	return out
+}
+
+// orNil is null in JSON where there is nothing.
+func orNil(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
+}
+
+// bytesJSON is null, or the bytes in base64, and as text where they are that.
+func bytesJSON(value []byte) any {
+	switch {
+	case value == nil:
+		return nil
+	case utf8.Valid(value):
+		return map[string]any{"base64": value, "text": string(value)}
+	}
+	return map[string]any{"base64": value}
+}
+
+func messageJSON(m dedup.Message) map[string]any {
+	headers := mapped(m.Headers, func(h dedup.Header) map[string]any {
+		return map[string]any{"key": h.Key, "value": bytesJSON(h.Value)}
+	})
+	return map[string]any{
+		"id": m.ID, "raw_id": orNil(m.RawID), "tenant": m.Tenant, "topic": m.Topic, "partition": m.Partition, "offset": m.Offset,
+		"produced_at": timeJSON(m.Timestamp), "key": bytesJSON(m.Key), "headers": headers, "value": bytesJSON(m.Value),
+	}
+}
+
+func timeJSON(at time.Time) any {
+	if at.IsZero() {
+		return nil
+	}
+	return at.UTC()
+}
+
+func deadJSON(d dedup.DeadLetter) map[string]any {
+	out := messageJSON(d.Message)
+	out["inbox"], out["handler"] = d.Inbox, d.Handler
+	out["received_at"], out["died_at"] = timeJSON(d.ReceivedAt), timeJSON(d.DiedAt)
+	out["attempts"], out["reason"], out["error"] = d.Attempts, d.Reason, orNil(d.Error)
+	return out
+}

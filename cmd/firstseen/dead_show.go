@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+func newDeadShow(i *inspected) *cobra.Command {
+	var handler, tenant string
+	cmd := &cobra.Command{
+		Use:   "show ID",
+		Short: "Show a dead letter whole",
+		Long: `Show everything of the dead letters with that ID; there may be one for each handler. Null is shown as null, empty as
+"", text in quotes, and bytes that are no text as \x and hex digits; a value that is no text is dumped. With --json keys,
+header values and the value are in base64 too, byte for byte.
+
+Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
+		Example: `  firstseen dead show order-4711
+  firstseen dead show order-4711 --json | jq -r '.dead_letters[0].value.base64' | base64 -d > order.bin`,
+		Args: oneArg("ID"),
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ids, err := parseIDs(cmd, args)
+		if err != nil {
+			return err
+		}
+		return i.withStore(cmd, func(ctx context.Context, s *dedup.Store) error {
+			letters, _, err := s.DeadLetters(ctx, dedup.Filter{IDs: ids, Handler: handler, Tenant: tenant}, "", 100)
+			switch {
+			case err != nil:
+				return err
+			case len(letters) == 0:
+				return fmt.Errorf("inbox %s: no dead letter has the ID %s; `firstseen explain` tells what became of it", s.Inbox(), args[0])
+			case i.json:
+				return printJSON(cmd.OutOrStdout(), map[string]any{"dead_letters": mapped(letters, deadJSON)})
+			}
+			return printWhole(cmd.OutOrStdout(), letters)
+		})
+	}
+	cmd.Flags().StringVar(&handler, "handler", "", "`name` of the handler")
+	cmd.Flags().StringVar(&tenant, "tenant", "", "`name` of the tenant")
+	return cmd
+}
+
+func oneArg(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usage(cmd, "want one argument, %s, and got %d", what, len(args))
+		}
+		return nil
+	}
+}
+
+func printWhole(out io.Writer, letters []dedup.DeadLetter) error {
+	for n, d := range letters {
+		if n > 0 {
+			_, _ = fmt.Fprintln(out)
+		}
+		m := &d.Message
+		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		printFields(table, [][2]string{
+			{"id", m.ID.String()}, {"raw id", quotedUnlessEmpty(m.RawID)}, {"inbox", d.Inbox}, {"handler", d.Handler}, {"tenant", m.Tenant},
+			{"message", place(m)}, {"produced", clock(m.Timestamp)}, {"received", clock(d.ReceivedAt)}, {"died", clock(d.DiedAt)},
+			{"attempts", fmt.Sprint(d.Attempts)}, {"reason", d.Reason}, {"error", indented(visible(d.Error))},
+			{"key", shown(m.Key)}, {"headers", fmt.Sprint(len(m.Headers))},
+		})
+		if err := table.Flush(); err != nil {
+			return err
+		}
+		for _, h := range m.Headers {
+			_, _ = fmt.Fprintf(out, "  %s: %s\n", visible(h.Key), shown(h.Value))
+		}
+		text, kind := pretty(m.Value)
+		if _, err := fmt.Fprintf(out, "value     %s\n%s", kind, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printFields leaves out those without a value.
+func printFields(out io.Writer, fields [][2]string) {
+	for _, f := range fields {
+		if f[1] != "" {
+			_, _ = fmt.Fprintf(out, "%s\t%s\n", f[0], f[1])
+		}
+	}
+}
+
+func clock(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format("2006-01-02 15:04:05.000 MST")
+}
+
+// indented keeps the further lines of a text in its column.
+func indented(text string) string { return strings.ReplaceAll(text, "\n", "\n\t") }

@@ -1,0 +1,209 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+const (
+	deadPoll   = time.Second // between two looks for dead letters
+	complainIn = time.Minute // between two lines about the same trouble
+)
+
+// deadTopic publishes dead letters, from the table: they are in Postgres first and stay there, and a broker that is away
+// or refuses one holds up nothing but the publishing. It is one goroutine's.
+type deadTopic struct {
+	name    string
+	store   *dedup.Store
+	wire    *wire
+	client  *kafka.Client
+	log     *slog.Logger
+	timeout time.Duration
+	fresh   time.Duration // how long the partitions are taken for true
+
+	partitions []int
+	lookedUp   time.Time
+	complained time.Time // since when it does not work, as far as the log goes; zero: it works
+}
+
+func newDeadTopic(c *Consumer) *deadTopic {
+	return &deadTopic{
+		name: c.cfg.DeadTopic, store: c.processor.Store(), wire: c.wire, timeout: c.cfg.RequestTimeout, fresh: c.cfg.MetadataInterval,
+		client: &kafka.Client{Addr: kafka.TCP(c.cfg.Brokers...), Transport: c.transport},
+		log:    c.log.With("dead_topic", c.cfg.DeadTopic),
+	}
+}
+
+// run publishes until ctx ends; what is being published then is finished.
+func (d *deadTopic) run(ctx context.Context) {
+	retry := newBackoff()
+	for ctx.Err() == nil {
+		n, err := d.publish(ctx)
+		if err != nil {
+			d.partitions = nil
+			d.complain(ctx, err)
+			retry.wait(ctx)
+			continue
+		}
+		retry = newBackoff()
+		if !d.complained.IsZero() {
+			d.log.Info("dead letters are published again")
+			d.complained = time.Time{}
+		}
+		if n == 0 {
+			sleep(ctx, deadPoll)
+		}
+	}
+}
+
+func (d *deadTopic) complain(ctx context.Context, err error) {
+	if ctx.Err() != nil || time.Since(d.complained) < complainIn {
+		return
+	}
+	d.complained = time.Now()
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		d.log.Error("dead letter topic does not exist: create it or take it out of the config; dead letters wait in Postgres, all else goes on")
+		return
+	}
+	d.log.Error("dead letters not published; they wait in Postgres, trying again", "error", err)
+}
+
+// publish publishes a chunk and gives its size. It is not cut short at the end of ctx, or the chunk would be published
+// again.
+func (d *deadTopic) publish(ctx context.Context) (int, error) {
+	if err := d.lookUp(ctx); err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*d.timeout)
+	defer cancel()
+	return d.store.PublishDead(ctx, d.timeout, d.produce)
+}
+
+// lookUp learns the topic's partitions. No request of ours creates it.
+func (d *deadTopic) lookUp(ctx context.Context) error {
+	if d.partitions != nil && time.Since(d.lookedUp) < d.fresh {
+		return nil
+	}
+	found, err := d.wire.metadata(ctx, []string{d.name})
+	if err != nil {
+		return err
+	}
+	topic := found[d.name]
+	if topic.err != nil || len(topic.partitions) == 0 {
+		return fmt.Errorf("dead letter topic %s: %w", d.name, cmp.Or(topic.err, error(kerr.LeaderNotAvailable)))
+	}
+	d.partitions, d.lookedUp = nil, time.Now()
+	for _, p := range topic.partitions {
+		d.partitions = append(d.partitions, int(p.id))
+	}
+	return nil
+}
+
+// produce publishes dead letters and waits until all replicas have them.
+func (d *deadTopic) produce(ctx context.Context, letters []dedup.DeadLetter) ([]dedup.Fate, error) {
+	fates := make([]dedup.Fate, len(letters))
+	byPartition := map[int][]int{}
+	for i := range letters {
+		p := d.partition(&letters[i].Message)
+		byPartition[p] = append(byPartition[p], i)
+	}
+	var faults []error
+	for _, p := range slices.Sorted(maps.Keys(byPartition)) {
+		faults = append(faults, d.produceTo(ctx, p, letters, byPartition[p], fates))
+	}
+	return fates, errors.Join(faults...)
+}
+
+// partition keeps keys together, where Kafka's own producers would put them, and what has none with its old partition.
+func (d *deadTopic) partition(m *dedup.Message) int {
+	if m.Key == nil {
+		return d.partitions[int(m.Partition)%len(d.partitions)]
+	}
+	return kafka.Murmur2Balancer{}.Balance(kafka.Message{Key: m.Key}, d.partitions...)
+}
+
+// produceTo publishes those letters of one partition that places names. Where the broker refuses them together each
+// half is published by itself, down to the one that it refuses.
+func (d *deadTopic) produceTo(ctx context.Context, partition int, letters []dedup.DeadLetter, places []int, fates []dedup.Fate) error {
+	records := make([]kafka.Record, len(places))
+	for i, place := range places {
+		l := &letters[place]
+		records[i] = record(l, diagnostics(l, len(l.Error)))
+	}
+	err := d.send(ctx, partition, 0, records...)
+	if refused(err) && len(places) == 1 {
+		fates[places[0]], err = d.produceCut(ctx, partition, &letters[places[0]], err)
+		return err
+	}
+	if refused(err) {
+		half := len(places) / 2
+		if err := d.produceTo(ctx, partition, letters, places[:half], fates); err != nil {
+			return err // or the rest would overtake
+		}
+		return d.produceTo(ctx, partition, letters, places[half:], fates)
+	}
+	if err != nil {
+		return err
+	}
+	for _, place := range places {
+		fates[place] = dedup.Published
+	}
+	return nil
+}
+
+// produceCut publishes a letter that was refused whole: compressed if that helps, with less and less of the error, and
+// at last with nothing but its ID.
+func (d *deadTopic) produceCut(ctx context.Context, partition int, l *dedup.DeadLetter, err error) (dedup.Fate, error) {
+	for _, headers := range cuts(l) {
+		if !tooLarge(err) {
+			break
+		}
+		compression := smaller(func() kafka.Record { return record(l, headers) })
+		if err = d.send(ctx, partition, compression, record(l, headers)); err == nil {
+			d.log.Warn("dead letter was too large for its topic; published with less about it", "message_id", l.Message.ID)
+			return dedup.Published, nil
+		}
+	}
+	if !refused(err) {
+		return dedup.Unpublished, err
+	}
+	d.log.Error("dead letter can't be published, its topic's broker refuses it; it stays in Postgres only",
+		"message_id", l.Message.ID, "handler", l.Handler, "topic", l.Message.Topic, "partition", l.Message.Partition,
+		"offset", l.Message.Offset, "error", err)
+	return dedup.Unpublishable, nil
+}
+
+func (d *deadTopic) send(ctx context.Context, partition int, compression kafka.Compression, records ...kafka.Record) error {
+	answer, err := d.client.Produce(ctx, &kafka.ProduceRequest{
+		Topic: d.name, Partition: partition, RequiredAcks: kafka.RequireAll, Compression: compression,
+		Records: kafka.NewRecordReader(records...),
+	})
+	if err == nil {
+		err = answer.Error
+	}
+	if err != nil {
+		return fmt.Errorf("produce to %s/%d: %w", d.name, partition, err)
+	}
+	return nil
+}
+
+func tooLarge(err error) bool {
+	return errors.Is(err, kafka.MessageSizeTooLarge) || errors.Is(err, kafka.RecordListTooLarge)
+}
+
+// invalidRecord (KIP-467) is for a null key in a compacted topic. kafka-go has no name for it.
+const invalidRecord = kafka.Error(87)
+
+// refused says that the broker will never take the records as they are.
+func refused(err error) bool { return tooLarge(err) || errors.Is(err, invalidRecord) }

@@ -1,0 +1,57 @@
+package dedup
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/firstseen/firstseen/migrations"
+)
+
+// Attach is Open for a program that looks and repairs and does not consume: it makes no partitions, and needs the
+// rights of the role firstseen_operator only.
+func Attach(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, fmt.Errorf("attach to inbox: %w", err)
+	}
+	s := &Store{pool: pool, cfg: cfg, sql: statementsFor(cfg.Schema)}
+	if err := s.checkVersion(ctx); err != nil {
+		return nil, fmt.Errorf("attach to inbox %s: %w", cfg.Inbox, err)
+	}
+	return s, nil
+}
+
+const inboxesSQL = `select distinct inbox from firstseen.scopes order by inbox`
+
+// Inboxes lists the inboxes that a schema (empty: the default one) has seen a message for.
+func Inboxes(ctx context.Context, pool *pgxpool.Pool, schema string) ([]string, error) {
+	if schema == "" {
+		schema = migrations.DefaultSchema
+	}
+	s := &Store{pool: pool, cfg: Config{Schema: schema}, sql: statementsFor(schema)}
+	if err := s.checkVersion(ctx); err != nil {
+		return nil, fmt.Errorf("list inboxes: %w", err)
+	}
+	inboxes, err := collect(ctx, s, pgx.RowTo[string], inboxesSQL)
+	if err != nil {
+		return nil, fmt.Errorf("list inboxes: %w", err)
+	}
+	return inboxes, nil
+}
+
+// inSchema spells a statement, which is written for the schema firstseen, for the store's.
+func (s *Store) inSchema(sql string) string {
+	return strings.ReplaceAll(sql, "firstseen.", pgx.Identifier{s.cfg.Schema}.Sanitize()+".")
+}
+
+// collect runs one query in the store's schema.
+func collect[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	rows, err := s.pool.Query(ctx, s.inSchema(sql), args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scan)
+}

@@ -1,0 +1,125 @@
+package dedup
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// changeChunk is how many dead letters one transaction changes: while it is open, batches of their partition wait.
+const changeChunk = 500
+
+// wakeWait is how long, in milliseconds, the commit of a lane's worker is waited for.
+const wakeWait = 1000
+
+// Redrive gives the dead letters that the filter picks back to their handlers, and returns how many. Each is parked
+// again as it came, with no attempts, and handled by whatever process runs its handler's lanes; later messages of its
+// key wait for it. Messages of one key are handled in the order of their offsets.
+//
+// Who redrives the same message at the same time finds it gone: it is handled once. What dies again meanwhile is not
+// redriven again. Large numbers go in many transactions, each of one partition, and with its audit rows; on error
+// those before it have taken effect, and their messages are in the count. A batch that is open on a partition is
+// waited for.
+func (s *Store) Redrive(ctx context.Context, f Filter, by By) (int, error) {
+	n, err := s.change(ctx, f, by, s.redrive)
+	if err != nil {
+		return n, fmt.Errorf("redrive dead letters of inbox %s: %w", s.cfg.Inbox, err)
+	}
+	return n, nil
+}
+
+// Discard forgets the dead letters that the filter picks, content and all, and returns how many. Their IDs stay seen:
+// a copy that comes later is a duplicate. It works in transactions like Redrive's.
+func (s *Store) Discard(ctx context.Context, f Filter, by By) (int, error) {
+	n, err := s.change(ctx, f, by, s.discard)
+	if err != nil {
+		return n, fmt.Errorf("discard dead letters of inbox %s: %w", s.cfg.Inbox, err)
+	}
+	return n, nil
+}
+
+// grave is where a dead letter lies.
+type grave struct {
+	scope     int32
+	id        uuid.UUID
+	topic     string
+	partition int32
+}
+
+const gravesSQL = `
+select m.scope_id, m.message_id, m.topic, coalesce(m."partition", -1)
+from firstseen.dead_letters m
+join firstseen.scopes s using (scope_id)`
+
+// change takes the dead letters that are there now, in the order of their offsets, through one transaction after the
+// other.
+func (s *Store) change(ctx context.Context, f Filter, by By, one func(context.Context, []int32, []string, By) (int, error)) (total int, err error) {
+	if err := by.validate(); err != nil {
+		return 0, err
+	}
+	c := f.conditions(s.cfg.Inbox, "m.died_at")
+	graves, err := collect(ctx, s, scanGrave,
+		gravesSQL+c.where()+` order by m.topic, m."partition", m."offset", m.scope_id, m.message_id`, c.args...)
+	for err == nil && len(graves) > 0 {
+		n := samePartition(graves, changeChunk)
+		var scopes []int32
+		var ids []string
+		for _, g := range graves[:n] {
+			scopes, ids = append(scopes, g.scope), append(ids, g.id.String())
+		}
+		var changed int
+		changed, err = one(ctx, scopes, ids, by)
+		total += changed
+		graves = graves[n:]
+	}
+	return total, err
+}
+
+func scanGrave(row pgx.CollectableRow) (g grave, err error) {
+	return g, row.Scan(&g.scope, &g.id, &g.topic, &g.partition)
+}
+
+// samePartition is how many of the first are of one partition, up to limit.
+func samePartition(graves []grave, limit int) int {
+	for i, g := range graves[:min(limit, len(graves))] {
+		if g.topic != graves[0].topic || g.partition != graves[0].partition {
+			return i
+		}
+	}
+	return min(limit, len(graves))
+}
+
+const redriveSQL = `select redriven, busy_scopes, busy_lanes::text[] from firstseen.redrive($1::int[], $2::text[]::uuid[], $3, $4)`
+
+// redrive is one transaction, and one more where lanes were at work: see wake_lanes.
+func (s *Store) redrive(ctx context.Context, scopes []int32, ids []string, by By) (n int, err error) {
+	var busyScopes []int32
+	var busyLanes []string
+	err = s.inTx(ctx, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, s.inSchema(redriveSQL), scopes, ids, by.Actor, by.Why).Scan(&n, &busyScopes, &busyLanes)
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case len(busyLanes) == 0:
+		return n, nil
+	}
+	return n, s.inTx(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.inSchema(`select firstseen.wake_lanes($1::int[], $2::text[]::uuid[], $3)`), busyScopes, busyLanes, wakeWait)
+		return err
+	})
+}
+
+const discardSQL = `select firstseen.discard($1::int[], $2::text[]::uuid[], $3, $4)`
+
+func (s *Store) discard(ctx context.Context, scopes []int32, ids []string, by By) (n int, err error) {
+	err = s.inTx(ctx, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, s.inSchema(discardSQL), scopes, ids, by.Actor, by.Why).Scan(&n)
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}

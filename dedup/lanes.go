@@ -1,0 +1,168 @@
+package dedup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// Claim is a lane that a worker has taken. It has to be loaded, and finished, before its lease ends; after that
+// others may take it.
+type Claim struct {
+	Scope  int32
+	Tenant string
+	Lane   uuid.UUID
+	// Times is how often the lane has been claimed since it last got anywhere, this time included. More than a few
+	// mean that a message in it kills whoever handles it.
+	Times int
+}
+
+// ClaimLanes takes up to limit lanes of a handler whose next attempt is due, for as long as lease. Lanes that others
+// are at work on are passed over.
+func (s *Store) ClaimLanes(ctx context.Context, handler string, limit int, lease time.Duration) ([]Claim, error) {
+	var claims []Claim
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.sql.claimLanes, s.cfg.Inbox, handler, limit, lease.Milliseconds())
+		if err != nil {
+			return err
+		}
+		claims, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Claim])
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim lanes of handler %s: %w", handler, err)
+	}
+	return claims, nil
+}
+
+// idleLimit has Postgres end the transaction of a process that has stopped. Nobody waits for it as a partition's new owner
+// waits for the old one's, who would end it.
+const idleLimit = `select set_config('idle_in_transaction_session_timeout', $1, true)`
+
+// loadBytes bounds what LoadLanes reads of keys, headers and payloads.
+const loadBytes = 16 << 20
+
+// LoadLanes opens a transaction on claimed lanes and reads up to each of the first messages of every lane, in order.
+// Where that is more than 16 MiB, the last lanes get fewer or none.
+// The transaction's entries are in the batch that it returns; who handles them sets their State, Attempts, Reason,
+// Error and Due, or leaves one that was not tried Parked as it came, and ends the transaction like Accept's. Lanes
+// that somebody else has taken since are left out.
+func (s *Store) LoadLanes(ctx context.Context, claims []Claim, each int) (*Tx, *Batch, error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("load lanes: %w", err)
+	}
+	registerArrays(conn.Conn())
+	batch := &Batch{}
+	tx := &Tx{store: s, conn: conn, batch: batch, handler: handlerTx{gate: &gate{}}, lanes: claims}
+	q := &pgx.Batch{}
+	q.BeginTx(pinned)
+	q.Queue(idleLimit, strconv.FormatInt(s.cfg.IdleAfter.Milliseconds(), 10))
+	q.Queue(s.sql.loadLanes, append(claimColumns(claims), each, loadBytes)...).Query(func(rows pgx.Rows) error {
+		return tx.readLanes(rows, claims)
+	})
+	q.Queue(savepoint)
+	results := conn.SendBatch(ctx, q)
+	tx.handler.Tx = results.Tx()
+	if err := results.Close(); err != nil {
+		tx.Rollback(ctx)
+		return nil, nil, fmt.Errorf("load lanes: %w", err)
+	}
+	return tx, batch, nil
+}
+
+func claimColumns(claims []Claim) []any {
+	var scopes, lanes, times array
+	scopes.grow(pgtype.Int4OID, len(claims), 4*len(claims))
+	lanes.grow(pgtype.UUIDOID, len(claims), 16*len(claims))
+	times.grow(pgtype.Int4OID, len(claims), 4*len(claims))
+	for _, c := range claims {
+		scopes.int32(c.Scope)
+		lanes.uuid(c.Lane)
+		times.int32(int32(c.Times))
+	}
+	return []any{int32Array(scopes.bytes()), uuidArray(lanes.bytes()), int32Array(times.bytes())}
+}
+
+// readLanes builds the transaction's entries, and keeps of its lanes those that are still its own.
+func (t *Tx) readLanes(rows pgx.Rows, claims []Claim) error {
+	tenants := make(map[int32]string, len(claims))
+	for _, c := range claims {
+		tenants[c.Scope] = c.Tenant
+	}
+	held := []Claim{}
+	for rows.Next() {
+		e := Entry{Message: &Message{}, Outcome: New, State: Parked}
+		m := e.Message
+		var id *uuid.UUID
+		var raw, topic *string
+		var partition, attempts *int32
+		var offset *int64
+		var produced, parked *time.Time
+		var headers []byte
+		err := rows.Scan(&e.Scope, &e.Lane, &id, &raw, &topic, &partition, &offset, &produced, &attempts, &parked,
+			&m.Key, &headers, &m.Value)
+		if err != nil {
+			return err
+		}
+		if m.Headers, err = DecodeHeaders(headers); err != nil {
+			return fmt.Errorf("parked message: %w", err)
+		}
+		if last := len(held) - 1; last < 0 || held[last].Lane != e.Lane || held[last].Scope != e.Scope {
+			held = append(held, Claim{Scope: e.Scope, Lane: e.Lane})
+		}
+		if id == nil {
+			continue // a lane without messages
+		}
+		m.ID, m.RawID, m.Topic, m.Partition, m.Offset = *id, deref(raw), *topic, deref(partition), *offset
+		m.Timestamp, e.Attempts, e.ParkedAt, m.Tenant = deref(produced), int(*attempts), *parked, tenants[e.Scope]
+		t.batch.Entries = append(t.batch.Entries, e)
+	}
+	t.lanes = held
+	return rows.Err()
+}
+
+func deref[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// ErrNotClaimed is returned where somebody else has the lane by now.
+var ErrNotClaimed = errors.New("the lane is no longer claimed")
+
+// CountAttempt adds to the attempts of a lane's first message, in a transaction of its own, and returns them; 0 where
+// the lane is empty. The claim lasts for lease again. It returns ErrNotClaimed where it was lost.
+func (s *Store) CountAttempt(ctx context.Context, c Claim, by int, lease time.Duration) (attempts int, err error) {
+	err = s.inTx(ctx, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, s.sql.countAttempt, c.Scope, c.Lane, c.Times, by, lease.Milliseconds()).Scan(&attempts)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = ErrNotClaimed
+	}
+	if err != nil {
+		return 0, fmt.Errorf("count attempt: %w", err)
+	}
+	return attempts, nil
+}
+
+// ReleaseLanes gives claimed lanes back before they got anywhere, to be due after a while: the process lived, so the
+// claim does not count.
+func (s *Store) ReleaseLanes(ctx context.Context, claims []Claim, due time.Duration) error {
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		registerArrays(tx.Conn())
+		_, err := tx.Exec(ctx, s.sql.releaseLanes, append(claimColumns(claims), due.Milliseconds())...)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("release lanes: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package dedup
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// Park makes a new entry's state Parked: its lane's next attempt is due after a while.
+func (e *Entry) Park(due time.Duration) { e.State, e.Due = Parked, due }
+
+// Join finds the new entries whose key has unfinished earlier messages, and parks them behind those. Their Lane must
+// be set. It is for a transaction whose HasLanes says yes, and comes before the handlers.
+func (t *Tx) Join(ctx context.Context, entries []*Entry) error {
+	var scopes, lanes array
+	scopes.grow(pgtype.Int4OID, len(entries), 4*len(entries))
+	lanes.grow(pgtype.UUIDOID, len(entries), 16*len(entries))
+	for _, e := range entries {
+		scopes.int32(e.Scope)
+		lanes.uuid(e.Lane)
+	}
+	var found []int32
+	err := t.conn.QueryRow(ctx, t.store.sql.join, t.positionID(), int32Array(scopes.bytes()), uuidArray(lanes.bytes())).Scan(&found)
+	if err != nil {
+		return err
+	}
+	for _, ordinal := range found {
+		entries[ordinal-1].Park(0)
+	}
+	return nil
+}
+
+// HasLanes says whether the batch's partition may have unfinished messages that new ones have to wait for.
+func (t *Tx) HasLanes() bool { return t.hasLanes }
+
+func (t *Tx) positionID() *int32 {
+	if p := t.batch.Position; p != nil {
+		return &p.id
+	}
+	return nil
+}
+
+// settle writes what is not simply processed: parked and dead messages, and conflicts. It costs a round trip only
+// where there are any.
+func (t *Tx) settle(ctx context.Context) error {
+	var parked, dead, conflicts []*Entry
+	for i := range t.batch.Entries {
+		switch e := &t.batch.Entries[i]; {
+		case e.Outcome == Conflict:
+			conflicts = append(conflicts, e)
+		case e.Outcome != New:
+		case e.State == Parked:
+			parked = append(parked, e)
+		case e.State == Dead:
+			dead = append(dead, e)
+		}
+	}
+	q := &pgx.Batch{}
+	if len(parked) > 0 {
+		q.Queue(t.store.sql.park, append([]any{t.positionID()}, parkColumns(parked)...)...)
+	}
+	if len(dead) > 0 {
+		q.Queue(t.store.sql.bury, buryColumns(dead)...)
+	}
+	if len(conflicts) > 0 {
+		q.Queue(t.store.sql.conflicts, conflictColumns(conflicts)...)
+	}
+	if q.Len() == 0 {
+		return nil
+	}
+	return t.conn.SendBatch(ctx, q).Close()
+}
+
+func parkColumns(entries []*Entry) []any {
+	scopes, lanes, attempts, reasons, errs := failureColumns(entries)
+	var due array
+	due.grow(pgtype.Int8OID, len(entries), 8*len(entries))
+	for _, e := range entries {
+		due.int64(e.Due.Milliseconds())
+	}
+	return append([]any{scopes, lanes, attempts, int64Array(due.bytes()), reasons, errs}, contentColumns(entries)...)
+}
+
+func buryColumns(entries []*Entry) []any {
+	scopes, lanes, attempts, reasons, errs := failureColumns(entries)
+	return append([]any{scopes, lanes, attempts, reasons, errs}, contentColumns(entries)...)
+}
+
+func conflictColumns(entries []*Entry) []any {
+	var scopes, fingerprints array
+	scopes.grow(pgtype.Int4OID, len(entries), 4*len(entries))
+	fingerprints.grow(pgtype.ByteaOID, len(entries), 32*len(entries))
+	for _, e := range entries {
+		scopes.int32(e.Scope)
+		fingerprints.bytea(e.Message.Fingerprint)
+	}
+	content := contentColumns(entries)
+	content = append(content[:1:1], content[2:]...) // conflicts keep no raw ID
+	return append([]any{int32Array(scopes.bytes()), byteaArray(fingerprints.bytes())}, content...)
+}
+
+func failureColumns(entries []*Entry) (scopes, lanes, attempts, reasons, errs any) {
+	var s, l, a, r, e array
+	s.grow(pgtype.Int4OID, len(entries), 4*len(entries))
+	l.grow(pgtype.UUIDOID, len(entries), 16*len(entries))
+	a.grow(pgtype.Int4OID, len(entries), 4*len(entries))
+	r.grow(pgtype.TextOID, len(entries), 0)
+	e.grow(pgtype.TextOID, len(entries), 0)
+	for _, entry := range entries {
+		s.int32(entry.Scope)
+		l.uuid(entry.Lane)
+		a.int32(int32(entry.Attempts))
+		r.text(entry.Reason)
+		e.text(entry.Error)
+	}
+	return int32Array(s.bytes()), uuidArray(l.bytes()), int32Array(a.bytes()), textArray(r.bytes()), textArray(e.bytes())
+}
+
+// contentColumns are the messages themselves, without their tenants, which their scopes say.
+func contentColumns(entries []*Entry) []any {
+	ms := make([]Message, len(entries))
+	for i, e := range entries {
+		ms[i] = *e.Message
+	}
+	columns := Columns(ms)
+	return append(columns[:2:2], columns[3:]...)
+}

@@ -1,0 +1,178 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// rig is a circuit with a clock that the test moves.
+type rig struct {
+	circuit
+	now time.Time
+	log bytes.Buffer
+}
+
+func newRig() *rig {
+	r := &rig{now: time.Now()}
+	r.circuit = circuit{pause: circuitPause, log: slog.New(slog.NewTextHandler(&r.log, nil))}
+	return r
+}
+
+// message makes a call for message n, with an error or without. It says what an attempt is counted by.
+func (r *rig) message(n byte, err error) error {
+	call := &delivery{message: &dedup.Message{ID: uuid.UUID{n}}, err: err, tried: true, probe: r.starts()}
+	return r.ended(r.now, call)
+}
+
+func (r *rig) states(what string) int { return strings.Count(r.log.String(), what) }
+
+var errAway = &StatusError{Code: 503}
+
+func counted(err error) bool { return !errors.As(err, new(*unavailableError)) }
+
+func TestCircuitOpensWhenMostMessagesFailAndClosesByOneCall(t *testing.T) {
+	r := newRig()
+	for n := range byte(9) {
+		require.True(t, counted(r.message(n, errAway)))
+	}
+	require.False(t, counted(r.message(9, errAway)), "the one that opens it is no attempt")
+	require.Zero(t, r.allows(r.now, 8))
+	require.False(t, counted(r.ended(r.now, &delivery{message: &dedup.Message{}, err: errAway, tried: true})), "of a call from before")
+
+	for pauses := range 8 {
+		ceiling := min(circuitPause<<pauses, circuitMaxPause)
+		pause := r.until.Sub(r.now)
+		require.GreaterOrEqual(t, pause, ceiling/2)
+		require.LessOrEqual(t, pause, ceiling)
+		require.Zero(t, r.allows(r.now.Add(pause-1), 8))
+		r.now = r.now.Add(pause)
+		require.Equal(t, 1, r.allows(r.now, 8))
+		require.Equal(t, 0, r.allows(r.now, 0))
+		err := r.message(1, errAway)
+		require.False(t, counted(err))
+		_, wait := Verdict(err)
+		require.Greater(t, r.now.Add(wait), r.until, "another message has the next turn")
+	}
+	r.now = r.until
+	require.Equal(t, 1, r.allows(r.now, 8))
+	require.NoError(t, r.message(2, nil))
+	require.Equal(t, 8, r.allows(r.now, 8))
+	require.True(t, counted(r.message(3, errAway)), "it begins anew")
+	require.Equal(t, [3]int{9, 9, 1}, [3]int{r.states("paused"), r.states("calling again"), r.states("going on")})
+}
+
+func TestCircuitStaysClosed(t *testing.T) {
+	for name, calls := range map[string]func(r *rig){
+		"one bad message among others": func(r *rig) {
+			for n := range byte(30) {
+				require.True(t, counted(r.message(0, errAway)))
+				require.NoError(t, r.message(1+n%3, nil))
+			}
+		},
+		"one bad message alone": func(r *rig) {
+			for range 30 {
+				require.True(t, counted(r.message(0, errAway)))
+			}
+		},
+		"fewer than half": func(r *rig) {
+			for n := range byte(100) {
+				if n%5 < 3 {
+					require.NoError(t, r.message(n, nil))
+				} else {
+					require.True(t, counted(r.message(n, errAway)))
+				}
+			}
+		},
+		"the messages' own faults": func(r *rig) {
+			for n := range byte(100) {
+				require.Error(t, r.message(n, Permanent(&StatusError{Code: 410})))
+			}
+		},
+		"too few in the window": func(r *rig) {
+			for n := range byte(100) {
+				require.True(t, counted(r.message(n, errAway)))
+				r.now = r.now.Add(circuitWindow/8 + 1)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig()
+			calls(r)
+			require.Equal(t, closed, r.state)
+			require.Empty(t, r.log.String())
+		})
+	}
+}
+
+func TestProbeThatWasNotMadeTellsNothing(t *testing.T) {
+	r := newRig()
+	r.open(r.now, errAway)
+	r.now = r.until
+	require.True(t, r.starts())
+	require.Zero(t, r.allows(r.now, 8))
+	require.NoError(t, r.ended(r.now, &delivery{message: &dedup.Message{}, probe: true}))
+	require.Equal(t, 1, r.allows(r.now, 8))
+}
+
+func TestWhatCountsAsAway(t *testing.T) {
+	for err, want := range map[error]bool{
+		&StatusError{Code: 500}: true, &StatusError{Code: 409}: false, Unavailable(errors.New("x")): true, ErrHandlerTimeout: true,
+		fmt.Errorf("x: %w", ErrAbandoned): true, errors.New("x"): false, &PanicError{}: false,
+	} {
+		require.Equal(t, want, isAway(err), "%v", err)
+	}
+	require.False(t, isAway(nil))
+}
+
+func TestCircuitSparesAttemptsUntilTheDependencyIsBack(t *testing.T) {
+	b := newBench(t)
+	var log bytes.Buffer
+	var away, calls atomic.Int32
+	away.Store(1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		calls.Add(1)
+		if away.Load() == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer server.Close()
+	hook, err := NewWebhook(WebhookConfig{URL: server.URL, AllowPrivate: true})
+	require.NoError(t, err)
+	p := b.processor(func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) },
+		Registration{Name: "hook", Detached: hook, Retry: Retry{Base: 1, Cap: 1, MaxAttempts: 3}})
+	var texts []string
+	for i := range 30 {
+		texts = append(texts, fmt.Sprintf("k%d=v", i))
+	}
+	d := newDispatcher(p, p.cfg.Handlers.all[0])
+	d.circuit.pause = 40 * time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); d.run(ctx) }()
+	b.process(p, b.messages(texts...))
+	require.Eventually(t, func() bool { return calls.Load() >= 20 }, 10*time.Second, time.Millisecond) // several pauses
+	away.Store(0)
+	b.delivered(30)
+	cancel()
+	<-done
+	require.Zero(t, b.count(`select count(*) from firstseen.dead_letters`))
+	require.LessOrEqual(t, b.count(`select sum(attempts) from firstseen.inbox`), 9, "those before it opened")
+	for _, line := range []string{"paused, no attempts are spent", "calling again, once", "the dependency is back"} {
+		require.Contains(t, log.String(), line)
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "going on"))
+}

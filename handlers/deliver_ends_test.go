@@ -1,0 +1,141 @@
+package handlers
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+func TestCallsThatAShutdownBreaksOffAreMadeByTheNextProcess(t *testing.T) {
+	b, first, second := newBench(t), &calls{}, &calls{}
+	quickly := func(cfg *Config) { cfg.AbandonAfter = 20 * time.Millisecond }
+	hanging := first.noting(func(ctx context.Context, _ dedup.Message) error { <-ctx.Done(); return ctx.Err() })
+	p := b.processor(quickly, Registration{Name: "hook", Detached: hanging})
+	stop := lanes(t, p)
+	b.process(p, b.messages("a=1", "a=2", "b=1"))
+	require.Eventually(t, func() bool { return first.count() == 2 }, 10*time.Second, time.Millisecond)
+	stop()
+	require.Zero(t, b.count(`select sum(attempts) from firstseen.parked`), "it was no attempt")
+	require.Equal(t, 2, b.count(`select count(*) from firstseen.lanes where due_at <= now() and claims = 0`), "free at once")
+	p = b.processor(quickly, Registration{Name: "hook", Detached: second.noting(func(context.Context, dedup.Message) error { return nil })})
+	lanes(t, p)
+	b.delivered(3)
+	require.Equal(t, []string{"1", "2"}, second.of("a"))
+	require.Equal(t, 3, b.count(`select count(*) from firstseen.inbox where attempts = 0`))
+}
+
+func TestACallThatEndsInTimeAfterShutdownIsNotRepeated(t *testing.T) {
+	b, c, release := newBench(t), &calls{}, make(chan struct{})
+	p := b.processor(nil, Registration{Name: "hook", Detached: c.noting(func(ctx context.Context, _ dedup.Message) error {
+		select {
+		case <-release:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})})
+	stop := lanes(t, p)
+	b.process(p, b.messages("a=1"))
+	require.Eventually(t, func() bool { return c.count() == 1 }, 10*time.Second, time.Millisecond)
+	time.AfterFunc(50*time.Millisecond, func() { close(release) })
+	stop()
+	b.delivered(1)
+}
+
+func TestAProcessThatDiesLeavesItsLanesToOthersAfterTheLease(t *testing.T) {
+	b, c := newBench(t), &calls{}
+	reg := Registration{Name: "hook", Detached: c.noting(func(context.Context, dedup.Message) error { return nil })}
+	p := b.processor(nil, reg)
+	b.process(p, b.messages("a=1"))
+	claims, err := b.store.ClaimLanes(t.Context(), "hook", 1, 300*time.Millisecond) // and never heard of again
+	require.NoError(t, err)
+	require.Len(t, claims, 1)
+	claimed := time.Now()
+	lanes(t, p)
+	b.delivered(1)
+	require.Greater(t, time.Since(claimed), 200*time.Millisecond)
+	require.Equal(t, 1, c.count())
+}
+
+func TestAMessageThatKillsTheProcessRunsOutOfAttempts(t *testing.T) {
+	b, c := newBench(t), &calls{}
+	die := func(times int) {
+		for range times {
+			claims, err := b.store.ClaimLanes(t.Context(), "hook", 1, 0)
+			require.NoError(t, err)
+			require.Len(t, claims, 1)
+			if claims[0].Times > suspiciousCall {
+				_, err = b.store.CountAttempt(t.Context(), claims[0], 1, 0)
+				require.NoError(t, err)
+			}
+		}
+	}
+	reg := Registration{Name: "hook", Retry: Retry{MaxAttempts: 2, Base: 1, Cap: 1},
+		Detached: c.noting(func(context.Context, dedup.Message) error { return nil })}
+	p := b.processor(nil, reg)
+	ms := b.messages("a=1", "b=1")
+	b.process(p, ms[:1])
+	die(suspiciousCall)
+	stop := lanes(t, p)
+	b.delivered(1)
+	stop()
+	require.Zero(t, b.count(`select attempts from firstseen.inbox`), "it was suspected and did nothing")
+	b.process(p, ms[1:])
+	die(suspiciousCall + 2)
+	lanes(t, p)
+	require.Eventually(t, func() bool {
+		return b.count(`select count(*) from firstseen.dead_letters where reason = 'killed'`) == 1
+	},
+		10*time.Second, time.Millisecond)
+	require.Equal(t, 1, c.count())
+}
+
+func TestDetachedHandlersThatPanicExitOrHangCostAnAttempt(t *testing.T) {
+	b := newBench(t)
+	var tries atomic.Int32
+	change := func(cfg *Config) { cfg.HandlerTimeout, cfg.AbandonAfter = 30*time.Millisecond, 10*time.Millisecond }
+	hang := make(chan struct{})
+	defer close(hang)
+	p := b.processor(change, Registration{Name: "hook", Detached: DetachedFunc(func(ctx context.Context, _ dedup.Message) error {
+		switch tries.Add(1) {
+		case 1:
+			panic("told to")
+		case 2:
+			runtime.Goexit()
+		case 3:
+			<-hang
+		case 4:
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	})})
+	lanes(t, p)
+	b.process(p, b.messages("k=v"))
+	b.delivered(1)
+	require.Equal(t, 4, b.count(`select attempts from firstseen.inbox`))
+}
+
+func TestOutcomesOutliveAnOutageOfPostgres(t *testing.T) {
+	b, c := newBench(t), &calls{}
+	pool, err := pgxpool.New(t.Context(), b.dsn+"&application_name=observer")
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	b.pool = pool // the store keeps the other one, whose connections are ended
+	p := b.processor(nil, Registration{Name: "hook", Detached: c.noting(func(context.Context, dedup.Message) error {
+		b.exec(`select pg_terminate_backend(pid) from pg_stat_activity
+			where datname = current_database() and application_name <> 'observer'`)
+		return nil
+	})})
+	lanes(t, p)
+	b.process(p, b.messages("a=1", "b=1", "c=1"))
+	b.delivered(3)
+	require.Equal(t, 3, c.count())
+}

@@ -1,0 +1,121 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// writeBytes bounds the messages that are written down in one transaction, well below what it can load.
+const writeBytes = 8 << 20
+
+// writeDown settles the calls that have ended, and gives back the lanes of those that were not made. What Postgres does
+// not take now stays for the next time, until its lease ends: then another worker may have the lane, and the message is
+// delivered again.
+func (d *dispatcher) writeDown(ctx context.Context) error {
+	d.ended = slices.DeleteFunc(d.ended, d.isOver)
+	for len(d.ended) > 0 {
+		n := d.portion()
+		if err := d.settle(ctx, d.ended[:n]); err != nil {
+			return err
+		}
+		d.ended = slices.Delete(d.ended, 0, n)
+	}
+	return nil
+}
+
+// isOver says of a result that its lane may be another worker's.
+func (d *dispatcher) isOver(call *delivery) bool {
+	over := time.Now().After(call.until)
+	if over && call.tried {
+		d.lost(call)
+	}
+	return over
+}
+
+func (d *dispatcher) lost(call *delivery) {
+	d.log.Warn("the outcome of a call was not written down in time: it is made again", "message", place(call.message))
+}
+
+// portion is how many of the calls that have ended go into one transaction.
+func (d *dispatcher) portion() int {
+	size := 0
+	for i, call := range d.ended {
+		if call.message != nil {
+			size += call.message.Size()
+		}
+		if i > 0 && size > writeBytes {
+			return i
+		}
+	}
+	return len(d.ended)
+}
+
+// settle writes down how calls ended, in one transaction.
+func (d *dispatcher) settle(ctx context.Context, calls []*delivery) error {
+	ctx, cancel := context.WithTimeout(ctx, laneLease)
+	defer cancel()
+	claims := make([]dedup.Claim, len(calls))
+	pending := make(map[laneOf]*delivery, len(calls))
+	for i, call := range calls {
+		claims[i] = call.claim
+		pending[laneOf{call.claim.Scope, call.claim.Lane}] = call
+		if err := d.uncount(ctx, call); err != nil {
+			return err
+		}
+	}
+	tx, batch, err := d.p.cfg.Store.LoadLanes(ctx, claims, 1)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(ctx)
+	r := &run{p: d.p, tx: tx, target: d.target}
+	for i := range batch.Entries {
+		e := &batch.Entries[i]
+		lane := laneOf{e.Scope, e.Lane}
+		if call := pending[lane]; call.message != nil && call.message.ID == e.Message.ID {
+			r.outcome(e, call)
+			delete(pending, lane)
+		}
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return err
+	}
+	for _, call := range pending { // somebody took the lane, as a redrive of an earlier message does
+		if call.tried {
+			d.lost(call)
+		}
+	}
+	return nil
+}
+
+// uncount takes back an attempt that was counted before a call that was not made.
+func (d *dispatcher) uncount(ctx context.Context, call *delivery) error {
+	if !call.counted || call.tried || call.buried {
+		return nil
+	}
+	_, err := d.p.cfg.Store.CountAttempt(ctx, call.claim, -1, d.lease)
+	if err == nil || errors.Is(err, dedup.ErrNotClaimed) {
+		call.counted = false
+		return nil
+	}
+	return err
+}
+
+// outcome brings the entry of a call to its state. Of one that was not made it stays as it is: parked, and due.
+func (r *run) outcome(e *dedup.Entry, call *delivery) {
+	if call.counted {
+		e.Attempts--
+	}
+	switch {
+	case call.buried:
+		r.bury([]*dedup.Entry{e})
+	case call.tried && call.err != nil:
+		r.fail(e, call.err)
+	case call.tried:
+		e.State, e.Reason, e.Error = dedup.Processed, "", ""
+	}
+}

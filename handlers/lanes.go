@@ -1,0 +1,228 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+const (
+	// laneBatch is how many lanes a worker takes at once, and how many messages of them.
+	laneBatch = 500
+	// laneLease covers the moment between a claim and the transaction that locks the lanes, and is how long the
+	// lanes of a worker that died wait.
+	laneLease = 5 * time.Second
+	// suspicious is how often a lane may be claimed without getting anywhere before its first message is suspected
+	// of killing the process. A worker that lives gives its claims back.
+	suspicious = 1
+)
+
+// RunLanes works on parked messages until ctx ends: it tries those again whose time has come, each key's in their
+// order, and delivers those of detached handlers. Any number of processes may do so at once.
+func (p *Processor) RunLanes(ctx context.Context) {
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	for range p.cfg.LaneWorkers {
+		workers.Go(func() { p.laneWorker(ctx) })
+	}
+	for _, target := range p.cfg.Handlers.all {
+		if target.detached != nil {
+			workers.Go(func() { newDispatcher(p, target).run(ctx) })
+		}
+	}
+}
+
+func (p *Processor) attached() (targets []*registered) {
+	for _, target := range p.cfg.Handlers.all {
+		if target.detached == nil {
+			targets = append(targets, target)
+		}
+	}
+	return targets
+}
+
+// laneWorker goes round the handlers while there is work, and sleeps while there is none.
+func (p *Processor) laneWorker(ctx context.Context) {
+	targets := p.attached()
+	poll := time.NewTicker(p.cfg.LanePoll)
+	defer poll.Stop()
+	pauses := make([]pause, len(targets))
+	for len(targets) > 0 && ctx.Err() == nil {
+		worked := 0
+		for i, target := range targets {
+			if time.Now().Before(pauses[i].until) {
+				continue
+			}
+			n, err := p.workLanes(ctx, target)
+			if err != nil && ctx.Err() == nil {
+				pauses[i].lengthen(p.cfg.LanePoll)
+				p.cfg.Logger.Error("parked messages not worked on; trying again", "handler", target.name,
+					"again_in", pauses[i].length, "error", err)
+				continue
+			}
+			pauses[i] = pause{}
+			worked += n
+		}
+		if worked > 0 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-p.wakes.attached:
+		case <-poll.C:
+		}
+	}
+}
+
+// pause keeps a worker from a handler's lanes after a failure: twice as long as after the one before, up to the lease.
+type pause struct {
+	length time.Duration
+	until  time.Time
+}
+
+func (p *pause) lengthen(least time.Duration) {
+	p.length = min(max(2*p.length, least), laneLease)
+	p.until = time.Now().Add(p.length)
+}
+
+// workLanes claims due lanes of one handler and takes them through one transaction; lanes that were claimed before and
+// got nowhere each through its own. It returns how many there were.
+func (p *Processor) workLanes(ctx context.Context, target *registered) (int, error) {
+	claims, err := p.cfg.Store.ClaimLanes(ctx, target.name, laneBatch, laneLease)
+	if err != nil || len(claims) == 0 {
+		return 0, err
+	}
+	ordinary, suspects := claims[:0:0], claims[:0:0]
+	for _, c := range claims {
+		if c.Times > suspicious {
+			suspects = append(suspects, c)
+		} else {
+			ordinary = append(ordinary, c)
+		}
+	}
+	if len(ordinary) > 0 {
+		if err := p.workTogether(ctx, target, ordinary); err != nil {
+			return 0, errors.Join(err, p.release(ctx, claims))
+		}
+	}
+	for i, c := range suspects {
+		if err := p.workSuspect(ctx, target, c); err != nil {
+			return 0, errors.Join(err, p.release(ctx, suspects[i:]))
+		}
+	}
+	return len(claims), nil
+}
+
+// workTogether has the handler handle the first messages of all claimed lanes, in one transaction.
+func (p *Processor) workTogether(ctx context.Context, target *registered, claims []dedup.Claim) error {
+	each := max(1, laneBatch/len(claims))
+	return p.again(ctx, each*len(claims), func(known *findings) error {
+		tx, batch, err := p.cfg.Store.LoadLanes(ctx, claims, each)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback(ctx)
+		r := &run{p: p, tx: tx, target: target, known: known}
+		if err := r.handle(ctx, pointers(batch.Entries)); err != nil {
+			return err
+		}
+		return p.commit(ctx, tx)
+	})
+}
+
+// release gives lanes back after a failure that the process has survived: for a shutdown at once, else in a while.
+func (p *Processor) release(ctx context.Context, claims []dedup.Claim) error {
+	due := laneLease
+	if ctx.Err() != nil {
+		due = 0
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), laneLease)
+	defer cancel()
+	return p.cfg.Store.ReleaseLanes(ctx, claims, due)
+}
+
+// workSuspect handles the first message of a lane that was claimed before without getting anywhere. The attempt is
+// counted before the call, so that a message that kills the process runs out of attempts too.
+func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup.Claim) error {
+	defer p.Suspect()()
+	attempts, err := p.cfg.Store.CountAttempt(ctx, c, 1, laneLease)
+	if errors.Is(err, dedup.ErrNotClaimed) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	met := false
+	err = p.again(ctx, 1, func(known *findings) error {
+		tx, batch, err := p.cfg.Store.LoadLanes(ctx, []dedup.Claim{c}, 1)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback(ctx)
+		met = len(batch.Entries) > 0
+		for i := range batch.Entries {
+			batch.Entries[i].Attempts-- // counted already
+		}
+		r := &run{p: p, tx: tx, target: target, known: known}
+		if attempts > target.retry.MaxAttempts {
+			r.bury(pointers(batch.Entries))
+		} else if err := r.handle(ctx, pointers(batch.Entries)); err != nil {
+			return err
+		}
+		return p.commit(ctx, tx)
+	})
+	if attempts > 0 && (err != nil || !met) { // the process lived: it was no attempt
+		p.uncount(ctx, c)
+	}
+	return err
+}
+
+// uncount takes a counted attempt back. While Postgres is away it goes on trying, until ctx has ended for a while: an
+// outage must not cost an attempt.
+func (p *Processor) uncount(ctx context.Context, c dedup.Claim) {
+	for {
+		last := ctx.Err() != nil
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), laneLease)
+		_, err := p.cfg.Store.CountAttempt(limited, c, -1, laneLease)
+		cancel()
+		if err == nil || errors.Is(err, dedup.ErrNotClaimed) {
+			return
+		}
+		p.cfg.Logger.Warn("an attempt that was none is not taken back yet", "error", err)
+		if last {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(p.cfg.LanePoll):
+		}
+	}
+}
+
+// Suspect waits until nobody else in this process handles a message that is suspected of killing it, and has others
+// wait until release is called. Only so does a death tell on one message.
+func (p *Processor) Suspect() (release func()) {
+	p.suspect.Lock()
+	return p.suspect.Unlock
+}
+
+// bury gives up messages that have killed the process as often as they may.
+func (r *run) bury(entries []*dedup.Entry) {
+	for _, e := range entries {
+		e.State, e.Reason = dedup.Dead, string(ReasonKilled)
+		e.Error = "the process died while the message was handled"
+		r.p.cfg.Logger.Error("message killed the process again and again; dead letter", "handler", r.target.name,
+			"message", place(e.Message))
+	}
+}
+
+func pointers(entries []dedup.Entry) []*dedup.Entry {
+	ps := make([]*dedup.Entry, len(entries))
+	for i := range entries {
+		ps[i] = &entries[i]
+	}
+	return ps
+}

@@ -1,0 +1,114 @@
+package handlers
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+func TestPausesGrowToTheCapAndAreRandom(t *testing.T) {
+	r := Retry{Base: time.Second, Cap: time.Minute}
+	for attempts, ceiling := range map[int]time.Duration{
+		0: time.Second, 1: time.Second, 2: 2 * time.Second, 6: 32 * time.Second, 7: time.Minute, 40: time.Minute, math.MaxInt: time.Minute,
+	} {
+		require.Equal(t, ceiling, r.ceiling(attempts))
+		longest, seen := time.Duration(0), map[time.Duration]bool{}
+		for range 1000 {
+			pause := r.pause(attempts)
+			require.GreaterOrEqual(t, pause, time.Duration(0))
+			require.LessOrEqual(t, pause, ceiling)
+			longest, seen[pause] = max(longest, pause), true
+		}
+		require.Greater(t, longest, ceiling*9/10)
+		require.Greater(t, len(seen), 900)
+	}
+	huge := Retry{Base: math.MaxInt64/2 + 1, Cap: math.MaxInt64 - 1}
+	require.Equal(t, huge.Cap, min(huge.Cap, max(huge.ceiling(9), huge.Cap)))
+}
+
+func TestAHoldGrowsWithTheTimeThatTheMessageHasWaited(t *testing.T) {
+	r := Retry{Base: time.Second, Cap: time.Minute}
+	for waited, ceiling := range map[time.Duration]time.Duration{0: time.Second, 30 * time.Second: 30 * time.Second, time.Hour: time.Minute} {
+		longest := time.Duration(0)
+		for range 1000 {
+			e := &dedup.Entry{ParkedAt: time.Now().Add(-waited)}
+			r.fail(e, Unavailable(errTold))
+			require.Equal(t, dedup.Parked, e.State)
+			require.Zero(t, e.Attempts)
+			require.LessOrEqual(t, e.Due, ceiling+time.Second)
+			longest = max(longest, e.Due)
+		}
+		require.Greater(t, longest, ceiling*9/10)
+	}
+}
+
+func TestWhatBecomesOfAFailedMessage(t *testing.T) {
+	r := Retry{MaxAttempts: 3, MaxAge: time.Hour}
+	r.setDefaults()
+	long := time.Now().Add(-2 * time.Hour)
+	for _, c := range []struct {
+		name   string
+		e      dedup.Entry
+		err    error
+		state  dedup.State
+		reason string
+		tries  int
+	}{
+		{"first", dedup.Entry{}, errTold, dedup.Parked, reasonFailed, 1},
+		{"last", dedup.Entry{Attempts: 2}, errTold, dedup.Dead, reasonExhausted, 3},
+		{"permanent", dedup.Entry{}, Permanent(errTold), dedup.Dead, reasonPermanent, 1},
+		{"unavailable", dedup.Entry{Attempts: 2, ParkedAt: long}, Unavailable(errTold), dedup.Parked, reasonUnavailable, 2},
+		{"permanently unavailable", dedup.Entry{}, Permanent(Unavailable(errTold)), dedup.Parked, reasonUnavailable, 0},
+		{"too old", dedup.Entry{Attempts: 1, ParkedAt: long}, errTold, dedup.Dead, reasonTooOld, 2},
+		{"waited long behind another", dedup.Entry{ParkedAt: long}, errTold, dedup.Parked, reasonFailed, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r.fail(&c.e, c.err)
+			require.Equal(t, c.state, c.e.State)
+			require.Equal(t, c.reason, c.e.Reason)
+			require.Equal(t, c.tries, c.e.Attempts)
+			require.Equal(t, "told to fail", c.e.Error)
+		})
+	}
+}
+
+func TestAttemptsSurviveARestart(t *testing.T) {
+	b := newBench(t)
+	h := newObedient("h")
+	reg := Registration{Name: "h", Handler: Each(h), Retry: Retry{Base: time.Microsecond, Cap: time.Microsecond, MaxAttempts: 4}}
+	b.process(b.processor(nil, reg), b.messages("a=fail:2", "b=fail:99", "a=ok", "b=ok"))
+	for range 20 {
+		p := b.processor(nil, reg)
+		_, err := p.workLanes(t.Context(), p.attached()[0])
+		require.NoError(t, err)
+		time.Sleep(time.Millisecond)
+	}
+	b.drain(b.processor(nil, reg))
+	b.requireWhole(4)
+	b.requireOnce(3)
+	require.Equal(t, 2, b.count(`select attempts from firstseen.inbox where "offset" = 0`))
+	require.Equal(t, 4, b.count(`select attempts from firstseen.dead_letters where reason = 'attempts_exhausted'`))
+	require.Equal(t, 4, h.tries[b.id(`select message_id from firstseen.dead_letters`)])
+}
+
+func TestMaxAgeCountsFromTheFirstFailure(t *testing.T) {
+	b := newBench(t)
+	p := b.processor(nil, Registration{Name: "h", Handler: Each(newObedient("h")),
+		Retry: Retry{Base: time.Microsecond, Cap: time.Microsecond, MaxAge: time.Hour}})
+	b.process(p, b.messages("a=fail:1", "a=fail:1", "b=fail:99"))
+	b.exec(`update firstseen.parked set parked_at = now() - interval '2 hours'`)
+	b.drain(p)
+	b.requireOnce(2)
+	require.Equal(t, "too_old 2", b.text(`select reason || ' ' || attempts from firstseen.dead_letters`))
+}
+
+func TestRetryContradictions(t *testing.T) {
+	require.Error(t, (&Retry{Base: time.Minute, Cap: time.Second}).validate())
+	require.NoError(t, (&Retry{}).validate())
+	require.False(t, errors.Is(Permanent(errTold), Unavailable(errTold)))
+}

@@ -1,0 +1,171 @@
+package handlers
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// Webhook is a Detached handler that posts a message's value, byte for byte, to a URL. It goes with each call:
+//
+//	Content-Type         the message's own content-type header; else application/json where the value is JSON, else
+//	                     application/octet-stream
+//	Idempotency-Key      the message ID, a UUID
+//	webhook-id           the message ID
+//	webhook-timestamp    the time of this attempt, in Unix seconds
+//	webhook-signature    for each secret v1, and the base64 of HMAC-SHA256(secret, id.timestamp.body)
+//	X-Firstseen-Topic, X-Firstseen-Partition, X-Firstseen-Offset
+//	X-Firstseen-Tenant   where the message has a tenant; percent-encoded
+//	X-Firstseen-Raw-Id   where the producer's ID was not a UUID; percent-encoded
+//	X-Firstseen-Null     true where the value is null and not just empty
+//
+// The three in the middle are the scheme of Standard Webhooks, version 1 (www.standardwebhooks.com).
+//
+// An answer of 2xx is success. 408, 409, 425, 5xx and no answer count an attempt; 429 counts none. Either is
+// tried again, no earlier than a Retry-After says. Everything else is permanent, redirects too: they are not followed.
+//
+// It is safe for concurrent use.
+type Webhook struct {
+	url       *url.URL
+	timeout   time.Duration
+	headers   http.Header
+	keys      [][]byte
+	hidden    []string // what no error may show
+	transport *http.Transport
+	now       func() time.Time
+}
+
+// Header names that Webhook sets.
+const (
+	headerID        = "Webhook-Id"
+	headerTimestamp = "Webhook-Timestamp"
+	headerSignature = "Webhook-Signature"
+	headerKey       = "Idempotency-Key"
+	headerType      = "Content-Type"
+	headerOurs      = "X-Firstseen-"
+)
+
+// NewWebhook makes a Webhook. It reports every fault of the config at once, each as "field: what is wrong", and shows
+// no value of it.
+func NewWebhook(cfg WebhookConfig) (*Webhook, error) {
+	w := &Webhook{timeout: cmp.Or(cfg.Timeout, 10*time.Second), headers: http.Header{}, now: time.Now}
+	if err := errors.Join(w.setURL(cfg), w.setSecrets(cfg.Secrets), w.setHeaders(cfg.Headers), w.setTransport(cfg)); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Timeout is how long a call may take.
+func (w *Webhook) Timeout() time.Duration { return w.timeout }
+
+// CloseIdleConnections closes the connections that no call is using. [Processor.RunLanes] does so at its end.
+func (w *Webhook) CloseIdleConnections() { w.transport.CloseIdleConnections() }
+
+// Deliver posts the message. Its error is a *StatusError where the answer was not 2xx, marked Permanent, Unavailable or
+// After as it deserves.
+func (w *Webhook) Deliver(ctx context.Context, m dedup.Message) error {
+	ctx, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	req, err := w.request(ctx, &m)
+	if err != nil {
+		return err
+	}
+	resp, err := w.transport.RoundTrip(req)
+	switch {
+	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("post to %s: no answer within %s: %w", w.url.Host, w.timeout, context.DeadlineExceeded)
+	case err != nil:
+		return fmt.Errorf("post to %s: %w", w.url.Host, err)
+	}
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the status says it all; the rest frees the connection
+	_ = resp.Body.Close()
+	return w.verdict(resp, body)
+}
+
+func (w *Webhook) request(ctx context.Context, m *dedup.Message) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "", bytes.NewReader(m.Value))
+	if err != nil {
+		return nil, err
+	}
+	req.URL, req.Host = w.url, w.url.Host
+	id, at := m.ID.String(), strconv.FormatInt(w.now().Unix(), 10)
+	h := maps.Clone(w.headers)
+	h[headerType] = []string{contentType(m)}
+	h[headerKey] = []string{id}
+	h[headerID] = []string{id}
+	h[headerTimestamp] = []string{at}
+	if len(w.keys) > 0 {
+		h[headerSignature] = []string{sign(w.keys, id, at, m.Value)}
+	}
+	h[headerOurs+"Topic"] = []string{url.PathEscape(m.Topic)}
+	h[headerOurs+"Partition"] = []string{strconv.Itoa(int(m.Partition))}
+	h[headerOurs+"Offset"] = []string{strconv.FormatInt(m.Offset, 10)}
+	for name, value := range map[string]string{"Tenant": m.Tenant, "Raw-Id": m.RawID} {
+		if value != "" {
+			h[headerOurs+name] = []string{url.PathEscape(value)}
+		}
+	}
+	if m.Value == nil {
+		h[headerOurs+"Null"] = []string{"true"}
+	}
+	req.Header = h
+	return req, nil
+}
+
+// contentType is the message's own where it says one that can be sent.
+func contentType(m *dedup.Message) string {
+	for _, h := range m.Headers {
+		if strings.EqualFold(h.Key, headerType) && len(h.Value) > 0 && sendable(string(h.Value)) {
+			return string(h.Value)
+		}
+	}
+	if json.Valid(m.Value) {
+		return "application/json"
+	}
+	return "application/octet-stream"
+}
+
+// setTransport makes the connections: HTTP/1.1, one call at a time on each, and none to an address that is refused.
+func (w *Webhook) setTransport(cfg WebhookConfig) error {
+	var faults []error
+	if cfg.Timeout < 0 {
+		faults = append(faults, errors.New("timeout: can't be negative"))
+	}
+	if cfg.Connections < 0 {
+		faults = append(faults, errors.New("connections: can't be negative"))
+	}
+	dialer := &net.Dialer{Timeout: w.timeout, Control: guard(cfg.AllowPrivate)}
+	connections := cmp.Or(cfg.Connections, 64)
+	w.transport = &http.Transport{
+		DialContext: dialer.DialContext, TLSHandshakeTimeout: w.timeout, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
+		MaxConnsPerHost: connections, MaxIdleConnsPerHost: connections, IdleConnTimeout: 30 * time.Second,
+		DisableCompression: true, MaxResponseHeaderBytes: maxAnswer,
+	}
+	if cfg.TLS != nil {
+		w.transport.TLSClientConfig = cfg.TLS.Clone()
+		w.transport.TLSClientConfig.MinVersion = max(cfg.TLS.MinVersion, tls.VersionTLS12)
+	}
+	if cfg.Proxy != "" {
+		proxy, err := url.Parse(cfg.Proxy)
+		if err != nil || proxy.Host == "" || proxy.Scheme != "http" && proxy.Scheme != "https" {
+			faults = append(faults, errors.New("proxy: is no URL of a proxy; write http://HOST:PORT"))
+		}
+		dialer.Control = nil // it is the proxy that is dialled
+		w.transport.Proxy = http.ProxyURL(proxy)
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,88 @@
+package migrations_test
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// withDeadLetter adds a message that died in the inbox "test".
+func withDeadLetter(t *testing.T, db roleDB) uuid.UUID {
+	t.Helper()
+	store, err := dedup.Open(t.Context(), db.consumer, dedup.Config{Inbox: "test"})
+	require.NoError(t, err)
+	scopes, err := store.Scopes(t.Context(), []dedup.ScopeKey{{Handler: "h"}})
+	require.NoError(t, err)
+	m := dedup.Message{ID: uuid.New(), Topic: "orders"}
+	tx, err := store.Accept(t.Context(), &dedup.Batch{Entries: []dedup.Entry{{Scope: scopes[0], Message: &m, State: dedup.Dead, Reason: "failed", Lane: m.ID}}})
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(t.Context()))
+	return m.ID
+}
+
+func TestOperatorRoleReadsRedrivesAndDiscards(t *testing.T) {
+	db := withRoles(t, "")
+	operator := login(t, db.DB, "firstseen_operator")
+	store, err := dedup.Attach(t.Context(), operator, dedup.Config{Inbox: "test"})
+	require.NoError(t, err)
+	by := dedup.By{Actor: "night shift", Why: "test"}
+
+	id := withDeadLetter(t, db)
+	letters, _, err := store.DeadLetters(t.Context(), dedup.Filter{}, "", 10)
+	require.NoError(t, err)
+	require.Len(t, letters, 1)
+	_, _, err = store.Conflicts(t.Context(), dedup.Filter{}, "", 10)
+	require.NoError(t, err)
+	n, err := store.Redrive(t.Context(), dedup.Filter{}, by)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	withDeadLetter(t, db)
+	n, err = store.Discard(t.Context(), dedup.Filter{}, by)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	e, err := store.ExplainID(t.Context(), id)
+	require.NoError(t, err)
+	require.Len(t, e.Seen[0].Audit, 1)
+	_, err = store.ExplainPlace(t.Context(), "orders", 0, 0, e.Now)
+	require.NoError(t, err)
+	inboxes, err := dedup.Inboxes(t.Context(), operator, "")
+	require.NoError(t, err)
+	require.Equal(t, []string{"test"}, inboxes)
+}
+
+func TestOperatorRoleCanDoNothingElse(t *testing.T) {
+	db := withRoles(t, "")
+	withDeadLetter(t, db)
+	operator := login(t, db.DB, "firstseen_operator")
+	for _, table := range []string{"scopes", "message_dedup", "inbox", "parked", "lanes", "dead_letters", "conflicts", "audit", "positions", "unsealed"} {
+		_, err := operator.Exec(t.Context(), `select * from firstseen.`+table)
+		require.NoError(t, err, table)
+		for _, sql := range []string{`delete from firstseen.` + table, `truncate firstseen.` + table, `insert into firstseen.` + table + ` default values`} {
+			_, err := operator.Exec(t.Context(), sql)
+			require.Equal(t, denied, code(err), "%s: %v", sql, err)
+		}
+	}
+	for _, sql := range []string{
+		`update firstseen.dead_letters set payload = null`,
+		`update firstseen.audit set actor = 'nobody'`,
+		`update firstseen.positions set next_offset = 0`,
+		`select nextval('firstseen.message_seq')`,
+		`select firstseen.accept(null, null, null, null, false, '{}', '{}', null)`,
+		`select firstseen.acquire('c', 't', 0, 'me', '1s')`,
+		`select firstseen.reposition(1, 1, 1, null)`,
+		`select firstseen.make_partitions(1)`,
+		`select firstseen.claim_lanes('test', 'h', 1, 1)`,
+		`create table firstseen.mine ()`,
+	} {
+		_, err := operator.Exec(t.Context(), sql)
+		require.Equal(t, denied, code(err), "%s: %v", sql, err)
+	}
+	for _, sql := range []string{`select firstseen.redrive('{1}', '{}', 'me', 'x')`, `select firstseen.discard('{1}', '{}', 'me', 'x')`,
+		`delete from firstseen.dead_letters`, `insert into firstseen.audit (actor, action, why, scope_id, message_id) select 'a', 'b', 'c', 1, gen_random_uuid()`} {
+		_, err := db.consumer.Exec(t.Context(), sql)
+		require.Equal(t, denied, code(err), "as the consumer: %s: %v", sql, err)
+	}
+}

@@ -1,0 +1,35 @@
+package migrations_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+func TestConsumerRolePublishesDeadLettersAndChangesNothingElseAboutThem(t *testing.T) {
+	db := withRoles(t, "")
+	store, err := dedup.Open(t.Context(), db.consumer, dedup.Config{Inbox: "test"})
+	require.NoError(t, err)
+	scopes, err := store.Scopes(t.Context(), []dedup.ScopeKey{{Handler: "h"}})
+	require.NoError(t, err)
+	_, err = db.Pool.Exec(t.Context(), `insert into firstseen.dead_letters (scope_id, message_id, topic, reason)
+		values ($1, $2, 'orders', 'permanent')`, scopes[0], uuid.New())
+	require.NoError(t, err)
+	n, err := store.PublishDead(t.Context(), time.Minute, func(_ context.Context, letters []dedup.DeadLetter) ([]dedup.Fate, error) {
+		return make([]dedup.Fate, len(letters)), nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	n, err = store.PublishDead(t.Context(), time.Minute, func(context.Context, []dedup.DeadLetter) ([]dedup.Fate, error) {
+		return []dedup.Fate{dedup.Published}, nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	_, err = db.consumer.Exec(t.Context(), `update firstseen.dead_letters set payload = 'other'`)
+	require.Equal(t, denied, code(err))
+}
