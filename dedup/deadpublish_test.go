@@ -104,6 +104,10 @@ func TestALetterIsHandedOutAgainUntilItsFateIsKnown(t *testing.T) {
 	crashing := func(context.Context, []dedup.DeadLetter) ([]dedup.Fate, error) {
 		w.exec(`select pg_terminate_backend(pid) from pg_stat_activity
 			where datname = current_database() and state = 'idle in transaction' and pid <> pg_backend_pid()`)
+		require.Eventually(t, func() bool { // it keeps its locks until it is gone
+			return w.count(`select count(*) from pg_stat_activity
+				where datname = current_database() and state = 'idle in transaction' and pid <> pg_backend_pid()`) == 0
+		}, 10*time.Second, 5*time.Millisecond)
 		return []dedup.Fate{dedup.Published}, nil
 	}
 	_, err = w.store.PublishDead(t.Context(), time.Minute, crashing)

@@ -10,15 +10,15 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 )
 
-// HandlerError says which handler failed.
-type HandlerError struct {
+// handlerError says which handler failed.
+type handlerError struct {
 	Handler string
 	Err     error
 }
 
-func (e *HandlerError) Error() string { return fmt.Sprintf("handler %s: %v", e.Handler, e.Err) }
+func (e *handlerError) Error() string { return fmt.Sprintf("handler %s: %v", e.Handler, e.Err) }
 
-func (e *HandlerError) Unwrap() error { return e.Err }
+func (e *handlerError) Unwrap() error { return e.Err }
 
 // PanicError is a handler's panic.
 type PanicError struct {
@@ -53,7 +53,7 @@ func (p *Processor) call(ctx context.Context, tx *dedup.Tx, target *registered, 
 	}()
 	if !p.await(ctx, done) {
 		tx.Abandon()
-		return &HandlerError{target.name, fmt.Errorf("%w: %w", ErrAbandoned, context.Cause(ctx))}
+		return &handlerError{target.name, fmt.Errorf("%w: %w", ErrAbandoned, context.Cause(ctx))}
 	}
 	if err == nil {
 		err = tx.Check()
@@ -64,7 +64,7 @@ func (p *Processor) call(ctx context.Context, tx *dedup.Tx, target *registered, 
 	if errors.Is(context.Cause(ctx), ErrHandlerTimeout) && !errors.Is(err, ErrHandlerTimeout) {
 		err = fmt.Errorf("%w: %w", ErrHandlerTimeout, err)
 	}
-	return &HandlerError{target.name, err}
+	return &handlerError{target.name, err}
 }
 
 // await waits for a handler's end, and after its context's end only a little longer.

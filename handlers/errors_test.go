@@ -70,7 +70,7 @@ func TestErrorKinds(t *testing.T) {
 		{"permanent", Permanent(code("40P01")), ofHandler, ofHandler},
 		{"unavailable", fmt.Errorf("x: %w", Unavailable(errTold)), ofHandler, ofHandler},
 		{"permanent and unavailable", Permanent(Unavailable(errTold)), ofHandler, ofHandler},
-		{"panic", &HandlerError{"h", &PanicError{Value: io.EOF}}, ofHandler, ofHandler},
+		{"panic", &handlerError{"h", &PanicError{Value: io.EOF}}, ofHandler, ofHandler},
 		{"panic with an error", &PanicError{Value: code("57P01")}, ofHandler, ofHandler},
 		{"Goexit", ErrGoexit, ofHandler, ofHandler},
 		{"timeout", fmt.Errorf("%w: %w", ErrHandlerTimeout, io.EOF), ofHandler, ofHandler},

@@ -224,8 +224,11 @@ func inFailedTransaction(err error) bool {
 func (r *run) fail(e *dedup.Entry, err error) {
 	r.target.retry.fail(e, err)
 	e.Lane = r.laneOf(e)
-	r.p.cfg.Logger.Warn("handler failed", "handler", r.target.name, "state", e.Reason, "attempts", e.Attempts,
-		"message", place(e.Message), "error", e.Error)
+	log := r.p.cfg.Logger.With("handler", r.target.name, "message", place(e.Message))
+	log.Warn("handler failed", "state", e.Reason, "attempts", e.Attempts, "error", e.Error)
+	if p := (*PanicError)(nil); errors.As(err, &p) {
+		log.Error("handler panicked", "stack", string(p.Stack))
+	}
 	if e.State == dedup.Parked {
 		r.block(e)
 	}
