@@ -190,8 +190,9 @@ func TestALetterThatIsNearlyTooLargeIsPublishedWithLessAboutIt(t *testing.T) {
 					return
 				}
 				require.Len(t, got, 2*(c.redrives+1))
-				for i, r := range got {
-					require.Len(t, r.Headers, len(got[i%2].Headers), "a redrive makes it no larger")
+				for _, r := range got {
+					first := slices.IndexFunc(got, func(o *kgo.Record) bool { return string(o.Key) == string(r.Key) })
+					require.Len(t, r.Headers, len(got[first].Headers), "a redrive makes it no larger")
 					if string(r.Key) == "n1" {
 						require.Equal(t, stored, header(r, "firstseen-error"))
 						continue

@@ -91,7 +91,7 @@ func (s *stage) consumer(change func(*consumer.Config, *handlers.Config)) *consu
 	s.t.Cleanup(pool.Close)
 	store, err := dedup.Open(ctx, pool, dedup.Config{Inbox: s.group, EvictAfter: 500 * time.Millisecond})
 	require.NoError(s.t, err)
-	hc := handlers.Config{Store: store, Handlers: &handlers.Registry{}}
+	hc := handlers.Config{Store: store, Handlers: &handlers.Registry{}, Logger: logger()}
 	cc := quick(s.addr, s.group)
 	if change != nil {
 		change(&cc, &hc)
