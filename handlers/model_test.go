@@ -182,6 +182,19 @@ func (m *model) work(t *rapid.T) {
 	maps.DeleteFunc(m.lanes, func(_ string, lane []dedup.Message) bool { return len(lane) == 0 })
 }
 
+// rebalance gives the partition to another owner. What the former one still has in hand changes nothing.
+func (m *model) rebalance(t *rapid.T) {
+	former, position := m.p, *m.position
+	m.start()
+	if m.next == len(m.log) {
+		return
+	}
+	m.crashIn = 0
+	_, err := former.Process(context.Background(),
+		Batch{Position: &position, Next: int64(m.next + 1), Messages: m.log[m.next : m.next+1]})
+	require.ErrorIs(t, err, dedup.ErrFenced)
+}
+
 func (m *model) heal(t *rapid.T) {
 	if len(m.log) > 0 {
 		m.sick[rapid.SampledFrom(m.log).Draw(t, "healed").ID] = ""
@@ -262,7 +275,7 @@ func TestModelOfBatchesLanesAndCrashes(t *testing.T) {
 			sick: map[uuid.UUID]string{}, states: map[uuid.UUID]string{}, attempts: map[uuid.UUID]int{}, lanes: map[string][]dedup.Message{}}
 		m.start()
 		rt.Repeat(map[string]func(*rapid.T){
-			"produce": m.produce, "process": m.process, "work": m.work, "heal": m.heal, "": m.check,
+			"produce": m.produce, "process": m.process, "work": m.work, "heal": m.heal, "rebalance": m.rebalance, "": m.check,
 		})
 		m.finish(rt)
 	})
