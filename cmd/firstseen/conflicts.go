@@ -77,11 +77,7 @@ func printConflicts(out io.Writer, inbox string, copies []dedup.ConflictCopy, ne
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "SEEN (UTC)\tHANDLER\tCOPY\tID\tSIZE")
 	for _, c := range copies {
-		handler := c.Handler
-		if c.Message.Tenant != "" {
-			handler += " (" + c.Message.Tenant + ")"
-		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\n", c.SeenAt.UTC().Format(time.DateTime), brief(handler, 40), place(&c.Message), c.Message.ID, len(c.Message.Value))
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\n", c.SeenAt.UTC().Format(time.DateTime), shownHandler(c.Handler, &c.Message), place(&c.Message), c.Message.ID, len(c.Message.Value))
 	}
 	if err := table.Flush(); err != nil {
 		return err

@@ -59,17 +59,21 @@ func printDeadLetters(out io.Writer, inbox string, letters []dedup.DeadLetter, n
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "DIED (UTC)\tHANDLER\tMESSAGE\tID\tATTEMPTS\tREASON\tERROR")
 	for _, d := range letters {
-		handler := d.Handler
-		if d.Message.Tenant != "" {
-			handler += " (" + d.Message.Tenant + ")"
-		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", d.DiedAt.UTC().Format(time.DateTime), brief(handler, 40), place(&d.Message),
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", d.DiedAt.UTC().Format(time.DateTime), shownHandler(d.Handler, &d.Message), place(&d.Message),
 			shownID(&d.Message), d.Attempts, d.Reason, brief(d.Error, 70))
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
 	return printNext(out, next)
+}
+
+// shownHandler is a handler and, where there is one, the tenant, short enough for a table.
+func shownHandler(handler string, m *dedup.Message) string {
+	if m.Tenant != "" {
+		handler += " (" + m.Tenant + ")"
+	}
+	return brief(handler, 40)
 }
 
 func printNext(out io.Writer, next dedup.Cursor) error {
