@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -127,25 +128,37 @@ func TestSameIDsInOppositeOrderAtTwoMembersTakeEffectOnce(t *testing.T) {
 	const rounds, ids = 200, 50
 	s := newStage(t, consumertest.NewFake(t).Addr, 2)
 	group := s.groupAdmin()
-	var up, down []*kgo.Record
-	for range rounds {
+	var up []*kgo.Record
+	down := make([][]*kgo.Record, rounds)
+	for i := range rounds {
 		rs := s.records(ids, ids)
 		up = append(up, rs...)
 		for _, r := range slices.Backward(rs) {
 			twin := again(r)
 			twin.Partition = 1
-			down = append(down, twin)
+			down[i] = append(down[i], twin)
 		}
 	}
+	for i := 0; i < rounds; i += 4 { // in two rounds of four each member comes first once; the other two are a race
+		down[i], down[i+1] = down[i+1], down[i]
+	}
 	heard := &heard{}
+	var first sync.WaitGroup // neither goes on before both have begun
+	first.Add(2)
 	member := func(name string) func() {
-		return s.start(s.consumer(func(cc *consumer.Config, _ *handlers.Config) {
+		var begin sync.Once
+		return s.start(s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
 			cc.ClientID, cc.MaxBatch, cc.Logger = name, ids, heard.logger()
+			h := handlers.Each(handlers.HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+				begin.Do(func() { first.Done(); first.Wait() })
+				return obey(ctx, tx, m)
+			}))
+			require.NoError(t, hc.Handlers.Register("effect", h, s.topic))
 		}))
 	}
 	stopA, stopB := member("a"), member("b")
 	group.awaitStable("a", "b")
-	consumertest.ProduceTo(t, s.addr, append(up, down...)...)
+	consumertest.ProduceTo(t, s.addr, append(up, slices.Concat(down...)...)...)
 	s.caughtUp()
 	stopA()
 	stopB()
