@@ -21,6 +21,8 @@ type Claim struct {
 	// Times is how often the lane has been claimed since it last got anywhere, this time included. More than a few
 	// mean that a message in it kills whoever handles it.
 	Times int
+	// Number tells this claim from earlier ones, and from later ones, which take the lane from it.
+	Number int
 }
 
 // ClaimLanes takes up to limit lanes of a handler whose next attempt is due, for as long as lease. Lanes that others
@@ -78,16 +80,16 @@ func (s *Store) LoadLanes(ctx context.Context, claims []Claim, each int) (*Tx, *
 }
 
 func claimColumns(claims []Claim) []any {
-	var scopes, lanes, times array
+	var scopes, lanes, numbers array
 	scopes.grow(pgtype.Int4OID, len(claims), 4*len(claims))
 	lanes.grow(pgtype.UUIDOID, len(claims), 16*len(claims))
-	times.grow(pgtype.Int4OID, len(claims), 4*len(claims))
+	numbers.grow(pgtype.Int4OID, len(claims), 4*len(claims))
 	for _, c := range claims {
 		scopes.int32(c.Scope)
 		lanes.uuid(c.Lane)
-		times.int32(int32(c.Times))
+		numbers.int32(int32(c.Number))
 	}
-	return []any{int32Array(scopes.bytes()), uuidArray(lanes.bytes()), int32Array(times.bytes())}
+	return []any{int32Array(scopes.bytes()), uuidArray(lanes.bytes()), int32Array(numbers.bytes())}
 }
 
 // readLanes builds the transaction's entries, and keeps of its lanes those that are still its own.
@@ -138,19 +140,35 @@ func deref[T any](p *T) (v T) {
 // ErrNotClaimed is returned where somebody else has the lane by now.
 var ErrNotClaimed = errors.New("the lane is no longer claimed")
 
-// CountAttempt adds to the attempts of a lane's first message, in a transaction of its own, and returns them; 0 where
-// the lane is empty. The claim lasts for lease again. It returns ErrNotClaimed where it was lost.
-func (s *Store) CountAttempt(ctx context.Context, c Claim, by int, lease time.Duration) (attempts int, err error) {
+// CountAttempt adds one to the attempts of a lane's first message, in a transaction of its own, and returns the message's
+// ID and its attempts; 0 where the lane is empty. The claim lasts for lease again. It returns ErrNotClaimed where it was
+// lost.
+func (s *Store) CountAttempt(ctx context.Context, c Claim, lease time.Duration) (id uuid.UUID, attempts int, err error) {
+	var first *uuid.UUID
+	var counted *int
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, s.sql.countAttempt, c.Scope, c.Lane, c.Times, by, lease.Milliseconds()).Scan(&attempts)
+		return tx.QueryRow(ctx, s.sql.countAttempt, c.Scope, c.Lane, c.Number, lease.Milliseconds()).Scan(&first, &counted)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrNotClaimed
 	}
 	if err != nil {
-		return 0, fmt.Errorf("count attempt: %w", err)
+		return uuid.Nil, 0, fmt.Errorf("count attempt: %w", err)
 	}
-	return attempts, nil
+	return deref(first), deref(counted), nil
+}
+
+// UncountAttempt takes back what CountAttempt has counted, where the message was not handled and the process lives. It
+// does so whoever has the lane by now.
+func (s *Store) UncountAttempt(ctx context.Context, c Claim, id uuid.UUID) error {
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.sql.uncountAttempt, c.Scope, c.Lane, id)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("take back an attempt: %w", err)
+	}
+	return nil
 }
 
 // ReleaseLanes gives claimed lanes back before they got anywhere, to be due after a while: the process lived, so the

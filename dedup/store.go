@@ -66,7 +66,7 @@ type Store struct {
 
 // statements are the store's queries, spelled for its schema.
 type statements struct {
-	accept, inbox, commit, acquire, join, park, bury, conflicts, claimLanes, loadLanes, releaseLanes, finishLanes, countAttempt, announce, retract, unfinished, reposition, begin, known, scopes, partitions, version, checkDeferred string
+	accept, inbox, commit, acquire, join, park, bury, conflicts, claimLanes, loadLanes, releaseLanes, finishLanes, countAttempt, uncountAttempt, announce, retract, unfinished, reposition, begin, known, scopes, partitions, version, checkDeferred string
 }
 
 func statementsFor(schema string) statements {
@@ -75,17 +75,18 @@ func statementsFor(schema string) statements {
 		accept: `select outcomes, has_lanes from ` + s + `.accept($1, $2, $3, $4, $5, $6, $7, $8)`,
 		inbox: `copy ` + s + `.inbox (scope_id, message_id, raw_id, topic, "partition", "offset", produced_at,
 			key, headers, payload) from stdin binary; `,
-		commit:        `select ` + s + `.seal(); commit`,
-		checkDeferred: `select ` + s + `.check_deferred()`,
-		join:          `select ` + s + `.join_lanes($1, $2, $3)`,
-		park:          `select ` + s + `.park(` + parameters(16) + `)`,
-		bury:          `select ` + s + `.bury(` + parameters(14) + `)`,
-		conflicts:     `select ` + s + `.record_conflicts(` + parameters(10) + `)`,
-		claimLanes:    `select scope_id, tenant, lane, claims from ` + s + `.claim_lanes($1, $2, $3, $4)`,
-		loadLanes:     `select * from ` + s + `.load_lanes($1, $2, $3, $4, $5)`,
-		releaseLanes:  `select ` + s + `.release_lanes($1, $2, $3, $4)`,
-		finishLanes:   `select ` + s + `.finish_lanes(` + parameters(11) + `)`,
-		countAttempt:  `select * from ` + s + `.count_attempt($1, $2, $3, $4, $5)`,
+		commit:         `select ` + s + `.seal(); commit`,
+		checkDeferred:  `select ` + s + `.check_deferred()`,
+		join:           `select ` + s + `.join_lanes($1, $2, $3)`,
+		park:           `select ` + s + `.park(` + parameters(16) + `)`,
+		bury:           `select ` + s + `.bury(` + parameters(14) + `)`,
+		conflicts:      `select ` + s + `.record_conflicts(` + parameters(10) + `)`,
+		claimLanes:     `select scope_id, tenant, lane, claims, claim from ` + s + `.claim_lanes($1, $2, $3, $4)`,
+		loadLanes:      `select * from ` + s + `.load_lanes($1, $2, $3, $4, $5)`,
+		releaseLanes:   `select ` + s + `.release_lanes($1, $2, $3, $4)`,
+		finishLanes:    `select ` + s + `.finish_lanes(` + parameters(11) + `)`,
+		countAttempt:   `select * from ` + s + `.count_attempt($1, $2, $3, $4)`,
+		uncountAttempt: `select ` + s + `.uncount_attempt($1, $2, $3)`,
 		announce: `update ` + s + `.positions set trial = $3,
 			trials = case when trial = $3 then trials + $4 else greatest($4, 1) end
 			where position_id = $1 and epoch = $2 returning trials`,

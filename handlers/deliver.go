@@ -211,7 +211,7 @@ func (d *dispatcher) call(ctx context.Context, call *delivery) {
 // message that kills the process runs out of attempts too. It says whether to make the call.
 func (d *dispatcher) count(ctx context.Context, call *delivery) bool {
 	until := time.Now().Add(d.lease)
-	attempts, err := d.p.cfg.Store.CountAttempt(ctx, call.claim, 1, d.lease)
+	_, attempts, err := d.p.cfg.Store.CountAttempt(ctx, call.claim, d.lease)
 	if err != nil || attempts == 0 {
 		if ctx.Err() == nil {
 			d.log.Warn("a message that may kill the process is put off: its attempt could not be counted", "error", err)

@@ -72,7 +72,7 @@ func TestAMessageThatKillsTheProcessRunsOutOfAttempts(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, claims, 1)
 			if claims[0].Times > suspiciousCall {
-				_, err = b.store.CountAttempt(t.Context(), claims[0], 1, 0)
+				_, _, err = b.store.CountAttempt(t.Context(), claims[0], 0)
 				require.NoError(t, err)
 			}
 		}

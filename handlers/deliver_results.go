@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -97,11 +96,8 @@ func (d *dispatcher) uncount(ctx context.Context, call *delivery) error {
 	if !call.counted || call.tried || call.buried {
 		return nil
 	}
-	_, err := d.p.cfg.Store.CountAttempt(ctx, call.claim, -1, d.lease)
-	if err == nil || errors.Is(err, dedup.ErrNotClaimed) {
-		call.counted = false
-		return nil
-	}
+	err := d.p.cfg.Store.UncountAttempt(ctx, call.claim, call.message.ID)
+	call.counted = err != nil
 	return err
 }
 

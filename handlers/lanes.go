@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/firstseen/firstseen/dedup"
 )
 
@@ -148,7 +150,7 @@ func (p *Processor) release(ctx context.Context, claims []dedup.Claim) error {
 // counted before the call, so that a message that kills the process runs out of attempts too.
 func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup.Claim) error {
 	defer p.Suspect()()
-	attempts, err := p.cfg.Store.CountAttempt(ctx, c, 1, laneLease)
+	id, attempts, err := p.cfg.Store.CountAttempt(ctx, c, laneLease)
 	if errors.Is(err, dedup.ErrNotClaimed) {
 		return nil
 	}
@@ -175,20 +177,20 @@ func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup
 		return p.commit(ctx, tx)
 	})
 	if attempts > 0 && (err != nil || !met) { // the process lived: it was no attempt
-		p.uncount(ctx, c)
+		p.uncount(ctx, c, id)
 	}
 	return err
 }
 
 // uncount takes a counted attempt back. While Postgres is away it goes on trying, until ctx has ended for a while: an
 // outage must not cost an attempt.
-func (p *Processor) uncount(ctx context.Context, c dedup.Claim) {
+func (p *Processor) uncount(ctx context.Context, c dedup.Claim, id uuid.UUID) {
 	for {
 		last := ctx.Err() != nil
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), laneLease)
-		_, err := p.cfg.Store.CountAttempt(limited, c, -1, laneLease)
+		err := p.cfg.Store.UncountAttempt(limited, c, id)
 		cancel()
-		if err == nil || errors.Is(err, dedup.ErrNotClaimed) {
+		if err == nil {
 			return
 		}
 		p.cfg.Logger.Warn("an attempt that was none is not taken back yet", "error", err)

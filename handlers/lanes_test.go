@@ -212,7 +212,7 @@ func TestSuspectsAttemptIsCountedBeforeTheCallAndOnlyADeathKeepsIt(t *testing.T)
 	require.Equal(t, 2, counted)
 	require.Equal(t, "1 unavailable 0", b.text(`select attempts || ' ' || reason || ' ' || claims from firstseen.parked join firstseen.lanes using (lane)`))
 
-	_, err := b.pool.Exec(t.Context(), `select firstseen.count_attempt(scope_id, lane, claims, 4, 0) from firstseen.lanes`)
+	_, err := b.pool.Exec(t.Context(), `update firstseen.parked set attempts = attempts + 4, reason = 'killed'`)
 	require.NoError(t, err) // it died in four calls: that is as often as it may
 	fail = nil
 	claim()
@@ -231,10 +231,38 @@ func TestALostClaimCountsNoAttempt(t *testing.T) {
 	again, err := b.store.ClaimLanes(t.Context(), "h", 1, time.Minute)
 	require.NoError(t, err)
 	require.Len(t, again, 1)
-	_, err = b.store.CountAttempt(t.Context(), claims[0], 1, time.Minute)
+	_, _, err = b.store.CountAttempt(t.Context(), claims[0], time.Minute)
 	require.ErrorIs(t, err, dedup.ErrNotClaimed)
 	require.NoError(t, p.workSuspect(t.Context(), p.attached()[0], claims[0]))
 	require.Equal(t, 1, b.count(`select attempts from firstseen.parked`))
+}
+
+func TestALaneThatIsTakenAwayByARedriveIsSuspectedOfNothing(t *testing.T) {
+	b := newBench(t)
+	p := b.processor(nil, Registration{Name: "h", Handler: Each(newObedient("h"))})
+	b.process(p, b.messages("k=fail:1"))
+	time.Sleep(time.Millisecond)
+	_, err := b.store.ClaimLanes(t.Context(), "h", 1, 0)
+	require.NoError(t, err)
+	suspect, err := b.store.ClaimLanes(t.Context(), "h", 1, time.Minute)
+	require.NoError(t, err)
+	require.Greater(t, suspect[0].Times, suspicious)
+	id, attempts, err := b.store.CountAttempt(t.Context(), suspect[0], time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, 2, attempts)
+	b.exec(`select firstseen.wake_lanes(array[scope_id], array[lane], 0) from firstseen.lanes`)
+
+	next, err := b.store.ClaimLanes(t.Context(), "h", 1, time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, 1, next[0].Times)
+	_, _, err = b.store.CountAttempt(t.Context(), suspect[0], time.Minute)
+	require.ErrorIs(t, err, dedup.ErrNotClaimed)
+	require.NoError(t, b.store.UncountAttempt(t.Context(), suspect[0], id))
+	require.Equal(t, 1, b.count(`select attempts from firstseen.parked`), "the process lived")
+	require.NoError(t, p.workTogether(t.Context(), p.attached()[0], suspect))
+	require.Equal(t, 1, b.count(`select count(*) from firstseen.parked`), "a lost claim loads nothing")
+	require.NoError(t, p.workTogether(t.Context(), p.attached()[0], next))
+	b.requireOnce(1)
 }
 
 func TestALaneThatIsLockedForAMomentIsWaitedFor(t *testing.T) {

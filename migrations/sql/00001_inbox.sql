@@ -54,6 +54,7 @@ create table firstseen.lanes (
     lane        uuid not null,
     due_at      timestamptz not null,
     claims      int not null default 0, -- since the last progress: how often a worker took the lane and died
+    claim       int not null default 0, -- the number of the last claim: who has a lower one has lost the lane
     topic       text not null,
     "partition" int,
     primary key (scope_id, lane)

@@ -134,7 +134,7 @@ $$;
 -- process shows by it.
 -- +goose StatementBegin
 create or replace function firstseen.claim_lanes(p_inbox text, p_handler text, p_limit int, p_lease_ms bigint)
-returns table (scope_id int, tenant text, lane uuid, claims int)
+returns table (scope_id int, tenant text, lane uuid, claims int, claim int)
 language sql
 set search_path = firstseen, pg_temp
 as $$
@@ -151,10 +151,10 @@ as $$
         where s.inbox = p_inbox and s.handler = p_handler
         limit p_limit)
     update lanes l
-    set claims = l.claims + 1, due_at = clock_timestamp() + p_lease_ms * interval '1 ms'
+    set claims = l.claims + 1, claim = l.claim + 1, due_at = clock_timestamp() + p_lease_ms * interval '1 ms'
     from due d
     where l.scope_id = d.scope_id and l.lane = d.lane
-    returning l.scope_id, d.tenant, l.lane, l.claims;
+    returning l.scope_id, d.tenant, l.lane, l.claims, l.claim;
 $$;
 -- +goose StatementEnd
 
@@ -186,8 +186,8 @@ begin
     select array_agg(h.scope_id), array_agg(h.lane) into v_scopes, v_lanes
     from (
         select l.scope_id, l.lane
-        from unnest(p_scopes, p_lanes, p_claims) c (scope_id, lane, claims)
-        join lanes l on l.scope_id = c.scope_id and l.lane = c.lane and l.claims = c.claims
+        from unnest(p_scopes, p_lanes, p_claims) c (scope_id, lane, claim)
+        join lanes l on l.scope_id = c.scope_id and l.lane = c.lane and l.claim = c.claim
         order by l.scope_id, l.lane
         for no key update of l) h;
     perform set_config('lock_timeout', v_lock_timeout, true);
@@ -313,29 +313,30 @@ set search_path = firstseen, pg_temp
 as $$
     with mine as materialized (
         select l.scope_id, l.lane
-        from unnest(p_scopes, p_lanes, p_claims) c (scope_id, lane, claims)
-        join lanes l on l.scope_id = c.scope_id and l.lane = c.lane and l.claims = c.claims
+        from unnest(p_scopes, p_lanes, p_claims) c (scope_id, lane, claim)
+        join lanes l on l.scope_id = c.scope_id and l.lane = c.lane and l.claim = c.claim
         order by l.scope_id, l.lane
         for no key update of l)
     update lanes l
-    set claims = greatest(l.claims - 1, 0), due_at = clock_timestamp() + p_due_ms * interval '1 ms'
+    set claims = greatest(l.claims - 1, 0), claim = l.claim + 1, due_at = clock_timestamp() + p_due_ms * interval '1 ms'
     from mine m
     where l.scope_id = m.scope_id and l.lane = m.lane;
 $$;
 -- +goose StatementEnd
 
--- count_attempt notes, before the call, that the first message of a claimed lane is about to be handled by itself, or
--- takes that back. It makes the lease last anew, and returns no row where somebody else has the lane by now.
+-- count_attempt notes, before the call, that the first message of a claimed lane is about to be handled by itself. It
+-- makes the lease last anew. It returns the message and its attempts, a null where the lane is empty, and no row where
+-- somebody else has the lane by now.
 -- +goose StatementBegin
-create or replace function firstseen.count_attempt(p_scope int, p_lane uuid, p_claims int, p_by int, p_lease_ms bigint)
-returns setof int
+create or replace function firstseen.count_attempt(p_scope int, p_lane uuid, p_claim int, p_lease_ms bigint)
+returns table (message_id uuid, attempts int)
 language sql
 set search_path = firstseen, pg_temp
 as $$
     with mine as (
         update lanes l
         set due_at = clock_timestamp() + p_lease_ms * interval '1 ms'
-        where l.scope_id = p_scope and l.lane = p_lane and l.claims = p_claims
+        where l.scope_id = p_scope and l.lane = p_lane and l.claim = p_claim
         returning l.scope_id, l.lane),
     head as (
         select p.scope_id, p.lane, p."offset", p.message_id
@@ -345,18 +346,31 @@ as $$
         limit 1),
     counted as (
         update parked p
-        set attempts = p.attempts + p_by,
-            reason = case when p_by > 0 then 'killed' else p.reason end,
-            error = case when p_by > 0 then 'the process died while the message was handled' else p.error end
+        set attempts = p.attempts + 1, reason = 'killed', error = 'the process died while the message was handled'
         from head h
         where p.scope_id = h.scope_id and p.lane = h.lane and p."offset" = h."offset" and p.message_id = h.message_id
-        returning p.attempts)
-    select coalesce((select attempts from counted), 0) from mine;
+        returning p.message_id, p.attempts)
+    select c.message_id, c.attempts from mine left join counted c on true;
+$$;
+-- +goose StatementEnd
+
+-- uncount_attempt takes that back where the process has survived and the message was not handled, whoever has the lane by
+-- now.
+-- +goose StatementBegin
+create or replace function firstseen.uncount_attempt(p_scope int, p_lane uuid, p_message uuid)
+returns void
+language sql
+set search_path = firstseen, pg_temp
+as $$
+    update parked p
+    set attempts = greatest(p.attempts - 1, 0)
+    where p.scope_id = p_scope and p.lane = p_lane and p.message_id = p_message;
 $$;
 -- +goose StatementEnd
 
 -- wake_lanes makes lanes due now, and gives back those that it could not, because a worker is at work on them. Who has
--- only claimed a lane loses the claim: what it was about to do, it would do to the lane's old first message.
+-- only claimed a lane loses the claim: what it was about to do, it would do to the lane's old first message. It has not
+-- died for all that: nothing is suspected.
 -- With p_wait workers are waited for; one that is through by then has not seen what was parked since, and all others
 -- will see it when they finish.
 -- +goose StatementBegin
@@ -388,7 +402,7 @@ begin
         for no key update of l skip locked),
     woken as (
         update lanes l
-        set due_at = least(l.due_at, now()), claims = case when l.claims > 0 then l.claims + 1 else 0 end
+        set due_at = least(l.due_at, now()), claim = l.claim + 1, claims = 0
         from idle i
         where l.scope_id = i.scope_id and l.lane = i.lane and (l.due_at > now() or l.claims > 0))
     select array_agg(b.scope_id), array_agg(b.lane) into busy_scopes, busy_lanes
@@ -486,6 +500,6 @@ $$;
 -- +goose StatementEnd
 
 -- +goose Down
-drop function firstseen.discard, firstseen.redrive, firstseen.wake_lanes, firstseen.count_attempt, firstseen.finish_lanes,
+drop function firstseen.discard, firstseen.redrive, firstseen.wake_lanes, firstseen.uncount_attempt, firstseen.count_attempt, firstseen.finish_lanes,
     firstseen.load_lanes, firstseen.release_lanes, firstseen.claim_lanes, firstseen.record_conflicts,
     firstseen.bury, firstseen.park, firstseen.open_lanes, firstseen.join_lanes;
