@@ -29,8 +29,8 @@ var reserved = map[string][]string{
 	"github.com/spf13/cobra":             {"cmd/firstseen"},
 	"github.com/knadh/koanf":             {"cmd/internal/config"},
 	"github.com/stretchr/testify":        {},
-	module + "dedup/deduptest":           {"dedup/deduptest", "consumer/consumertest", "cmd/internal/devstack"},
-	module + "consumer/consumertest":     {},
+	module + "dedup/deduptest":           {"dedup/deduptest", "consumer/consumertest", "cmd/internal/devstack", "cmd/internal/bench"},
+	module + "consumer/consumertest":     {"consumer/consumertest", "cmd/internal/bench"},
 }
 
 func TestPackagesImportOnlyWhatLiesBelowThem(t *testing.T) {

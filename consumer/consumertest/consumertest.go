@@ -16,6 +16,8 @@ import (
 	"os"
 	"sync"
 	"testing"
+
+	"github.com/firstseen/firstseen/consumer/consumertest/kafkaserver"
 )
 
 // Runner is a *testing.M, or what wraps one.
@@ -62,12 +64,8 @@ func (s *sharedKafka) get() (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cluster == nil {
-		cluster, err := startCluster(context.Background(), 1)
+		cluster, err := kafkaserver.Start(context.Background(), kafkaserver.Config{})
 		if err != nil {
-			return "", err
-		}
-		if err := cluster.Brokers[0].awaitGroups(); err != nil {
-			cluster.close()
 			return "", err
 		}
 		s.cluster = cluster
@@ -79,7 +77,7 @@ func (s *sharedKafka) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cluster != nil {
-		s.cluster.close()
+		s.cluster.Close()
 		s.cluster = nil
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 const (
 	limit         = 30 * time.Second
+	pollEvery     = 50 * time.Millisecond
 	brokerDefault = -1 // of a topic's replicas
 )
 
