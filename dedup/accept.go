@@ -78,6 +78,23 @@ type Batch struct {
 // plain insert of new IDs is cheaper than one with a conflict clause, a failed one leaves dead rows behind.
 const optimisticAfter = 8
 
+// What accept can be told to expect of a batch; nil: nothing. It answers the same whether that is right or not.
+var expectSeen, expectNew = new(int32(0)), new(int32(1))
+
+// expected is what the batches before make likely.
+func (p *Position) expected() *int32 {
+	switch {
+	case p.allSeen:
+		return expectSeen
+	case p.sinceDuplicate >= optimisticAfter:
+		return expectNew
+	}
+	return nil
+}
+
+// maxEntries is how many numbers accept gives a batch: the increment of message_seq.
+const maxEntries = 1 << 20
+
 // Accept opens a transaction, moves the batch's position under its epoch, inserts the IDs that were never seen
 // in their scope and sets each entry's Outcome, all in one round trip. The transaction is READ COMMITTED
 // whatever the database's default. On success the caller ends it with Commit or Rollback; on error nothing has
@@ -87,6 +104,9 @@ const optimisticAfter = 8
 // the first copy is the new one. Two batches with common IDs wait for each other, never in a circle: IDs are
 // inserted in order.
 func (s *Store) Accept(ctx context.Context, b *Batch) (*Tx, error) {
+	if len(b.Entries) > maxEntries {
+		return nil, fmt.Errorf("accept %s: %d messages for handlers are more than %d", b, len(b.Entries), maxEntries)
+	}
 	cols := columnPool.Get().(*columns)
 	cols.sort(b.Entries)
 	tx, err := s.accept(ctx, b, cols)
@@ -106,9 +126,10 @@ func (s *Store) accept(ctx context.Context, b *Batch, cols *columns) (*Tx, error
 	tx := &Tx{store: s, conn: conn, batch: b, cols: cols, handler: handlerTx{gate: &gate{}}}
 
 	var outcomes []int16
+	var seq *int64 // null where nothing is new
 	q := &pgx.Batch{}
 	q.BeginTx(pinned)
-	q.Queue(s.sql.accept, b.acceptArgs(cols)...).QueryRow(func(row pgx.Row) error { return row.Scan(&outcomes, &tx.hasLanes) })
+	q.Queue(s.sql.accept, b.acceptArgs(cols)...).QueryRow(func(row pgx.Row) error { return row.Scan(&outcomes, &tx.hasLanes, &seq) })
 	q.Queue(savepoint)
 	results := conn.SendBatch(ctx, q)
 	tx.handler.Tx = results.Tx()
@@ -117,6 +138,7 @@ func (s *Store) accept(ctx context.Context, b *Batch, cols *columns) (*Tx, error
 		tx.Rollback(ctx)
 		return nil, err
 	}
+	tx.seq = deref(seq)
 	b.setOutcomes(cols, outcomes)
 	return tx, nil
 }
@@ -124,9 +146,9 @@ func (s *Store) accept(ctx context.Context, b *Batch, cols *columns) (*Tx, error
 func (b *Batch) acceptArgs(cols *columns) []any {
 	scopes, ids, fingerprints := cols.acceptKeys(b.Entries)
 	if p := b.Position; p != nil {
-		return []any{p.id, p.Epoch, p.Next, b.Next, p.sinceDuplicate >= optimisticAfter, scopes, ids, fingerprints}
+		return []any{p.id, p.Epoch, p.Next, b.Next, p.expected(), scopes, ids, fingerprints}
 	}
-	return []any{nil, nil, nil, nil, false, scopes, ids, fingerprints}
+	return []any{nil, nil, nil, nil, nil, scopes, ids, fingerprints}
 }
 
 // setOutcomes spreads accept's answers, one for each ID that was sent; nil: all of them are new.
@@ -145,6 +167,7 @@ func (b *Batch) setOutcomes(cols *columns, outcomes []int16) {
 		if outcomes != nil {
 			p.sinceDuplicate = 0
 		}
+		p.allSeen = len(outcomes) > 0 && !slices.ContainsFunc(outcomes, func(o int16) bool { return Outcome(o) != Duplicate })
 	}
 }
 
@@ -214,9 +237,17 @@ func (c *columns) sort(entries []Entry) {
 	}
 	compare := func(i, j int32) int {
 		a, b := &entries[i], &entries[j]
-		return cmp.Or(cmp.Compare(a.Scope, b.Scope), bytes.Compare(a.Message.ID[:], b.Message.ID[:]))
+		if a.Scope != b.Scope {
+			return cmp.Compare(a.Scope, b.Scope)
+		}
+		return bytes.Compare(a.Message.ID[:], b.Message.ID[:])
 	}
-	slices.SortFunc(c.order, func(i, j int32) int { return cmp.Or(compare(i, j), cmp.Compare(i, j)) })
+	slices.SortFunc(c.order, func(i, j int32) int {
+		if by := compare(i, j); by != 0 {
+			return by
+		}
+		return cmp.Compare(i, j)
+	})
 	// A twin with a fingerprint is Postgres' to judge: it may be a duplicate of the one that won, or a conflict.
 	c.order = slices.CompactFunc(c.order, func(i, j int32) bool {
 		return compare(i, j) == 0 && entries[j].Message.Fingerprint == nil

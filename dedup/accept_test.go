@@ -39,6 +39,18 @@ func TestIDOfAnEarlierBatchIsADuplicate(t *testing.T) {
 	s.requireRows(5)
 }
 
+func TestADeadLetterIsFoundAmongDuplicatesToo(t *testing.T) {
+	s := newStage(t)
+	p, ids := s.position(0), newIDs(3)
+	s.accept(s.batch(p, ids...))
+	require.Equal(t, repeat(duplicate, 3), s.accept(s.batch(p, ids...)))
+	s.exec(`insert into firstseen.dead_letters (scope_id, message_id, topic, reason) select scope_id, message_id, 'orders', 'failed'
+		from firstseen.message_dedup where message_id = $1`, ids[1])
+	for range 2 { // also where nothing but duplicates is expected
+		require.Equal(t, []dedup.Outcome{duplicate, dedup.Buried, duplicate}, s.accept(s.batch(p, ids...)))
+	}
+}
+
 func TestEmptyBatchMovesThePositionOnly(t *testing.T) {
 	s := newStage(t)
 	p := s.position(0)

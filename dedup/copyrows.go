@@ -28,12 +28,14 @@ func (c *copyRows) reader() *bytes.Reader {
 }
 
 // inboxColumns is the number of columns in the store's COPY statement, which add must match.
-const inboxColumns = 10
+const inboxColumns = 11
 
-func (c *copyRows) add(e *Entry) {
+// add appends the message, under its number.
+func (c *copyRows) add(e *Entry, seq int64) {
 	m := e.Message
 	c.n++
 	c.buf = binary.BigEndian.AppendUint16(c.buf, inboxColumns)
+	c.int64(seq)
 	c.int32(e.Scope)
 	c.bytes(m.ID[:])
 	c.text(m.RawID)
@@ -96,20 +98,21 @@ func (c *copyRows) headers(hs []Header) {
 
 var postgresEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Timestamps that Postgres can represent, in microseconds from its epoch (manual, "Date/Time Types").
+// Timestamps that Postgres can represent, in seconds from its epoch (manual, "Date/Time Types"): from 4714-11-24 BC to
+// the end of 294276.
 const (
-	minTimestamp = -211813488000000000
-	maxTimestamp = 9223371331200000000 - 1
+	minTimestamp = -211813488000
+	maxTimestamp = 9223371331200 - 1
 )
 
 // postgresMicros is a time as Postgres sends and receives it; one that it can't hold becomes plus or minus infinity.
 func postgresMicros(t time.Time) int64 {
-	micros := (t.Unix()-postgresEpoch.Unix())*1e6 + int64(t.Nanosecond())/1e3
-	switch year := t.Year(); {
-	case year > 294276 || micros > maxTimestamp:
+	switch seconds := t.Unix() - postgresEpoch.Unix(); {
+	case seconds > maxTimestamp:
 		return math.MaxInt64
-	case year < -4713 || micros < minTimestamp:
+	case seconds < minTimestamp:
 		return math.MinInt64
+	default:
+		return seconds*1e6 + int64(t.Nanosecond())/1e3
 	}
-	return micros
 }

@@ -41,11 +41,11 @@ func textID(text []byte, reason Reason) finding {
 	if reason != "" {
 		return finding{reason: reason}
 	}
+	if id, ok := parseUUID(text); ok && !isNil(id) {
+		return finding{id: id}
+	}
 	if reason = checkText(text); reason != "" {
 		return finding{reason: reason}
-	}
-	if id, ok := parseUUID(text); ok {
-		return finding{id: id}
 	}
 	return finding{id: derive(domainText, text), raw: storable(text)}
 }
@@ -57,11 +57,13 @@ func checkText(text []byte) Reason {
 	if len(text) > MaxIDBytes {
 		return ReasonIDTooLong
 	}
-	if id, ok := parseUUID(text); ok && (id == uuid.Nil || id == uuid.Max) {
+	if id, ok := parseUUID(text); ok && isNil(id) {
 		return ReasonNilID
 	}
 	return ""
 }
+
+func isNil(id uuid.UUID) bool { return id == uuid.Nil || id == uuid.Max }
 
 // trimText takes the white space off a text, and leaves binary as it is.
 func trimText(value []byte) []byte {

@@ -43,13 +43,18 @@ func TestAcceptNeverScansTheDedupTable(t *testing.T) {
 	}
 	s.accept(s.batch(p, ids...))
 	s.accept(s.batch(p, append(newIDs(500), ids[:500]...)...))
-	s.accept(s.batch(p, ids...))
+	for range 3 { // the first by the insert that copes with anything, the others by a look
+		s.accept(s.batch(p, ids...))
+	}
 
 	text := plans.String()
 	require.Contains(t, text, "Insert on message_dedup", "the statements inside of accept are explained")
 	require.Contains(t, text, "Conflict Resolution: NOTHING")
 	require.Contains(t, text, "unnest")
-	require.NotRegexp(t, `Scan.* on message_dedup`, text)
+	const look = `Index Only Scan using message_dedup_pkey on message_dedup d `
+	require.Contains(t, text, look)
+	require.Contains(t, text, `Index Cond: ((scope_id = $1) AND (message_id = ANY ($2)))`)
+	require.NotRegexp(t, `Scan.* on message_dedup`, strings.ReplaceAll(text, look, ""))
 
 	_, err = s.pool.Exec(t.Context(), `select count(*) from firstseen.message_dedup where first_seen_at < '1999-01-01' or scope_id = 0`)
 	require.NoError(t, err)

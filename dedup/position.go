@@ -34,8 +34,10 @@ type Position struct {
 	Trials int
 
 	id int32
-	// sinceDuplicate counts batches without a duplicate, for the choice of accept's way to insert.
+	// sinceDuplicate counts batches without a duplicate, and allSeen says that the last had nothing else: for the
+	// choice of accept's way to insert.
 	sinceDuplicate int
+	allSeen        bool
 }
 
 // ErrFenced is returned where another owner has acquired the position: nothing of the batch took effect, and
@@ -54,7 +56,8 @@ func (e *MovedError) Error() string { return fmt.Sprintf("the position stands at
 // transaction is waited for, and after Config.EvictAfter ended: it can only belong to a process that is
 // stopped, hung or cut off. owner is for people: it is shown beside the position.
 func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition int32, owner string) (*Position, error) {
-	p := &Position{Consumer: consumer, Topic: topic, Partition: partition}
+	// One batch by the careful way tells whether what comes was seen before.
+	p := &Position{Consumer: consumer, Topic: topic, Partition: partition, sinceDuplicate: optimisticAfter - 1}
 	s.scopes.forget() // the database may have been set back, which is when positions are acquired again
 	var next *int64
 	var topicID *uuid.UUID

@@ -72,8 +72,8 @@ type statements struct {
 func statementsFor(schema string) statements {
 	s := pgx.Identifier{schema}.Sanitize()
 	return statements{
-		accept: `select outcomes, has_lanes from ` + s + `.accept($1, $2, $3, $4, $5, $6, $7, $8)`,
-		inbox: `copy ` + s + `.inbox (scope_id, message_id, raw_id, topic, "partition", "offset", produced_at,
+		accept: `select outcomes, has_lanes, seq from ` + s + `.accept($1, $2, $3, $4, $5, $6, $7, $8)`,
+		inbox: `copy ` + s + `.inbox (seq, scope_id, message_id, raw_id, topic, "partition", "offset", produced_at,
 			key, headers, payload) from stdin binary; `,
 		commit:         `select ` + s + `.seal(); commit`,
 		checkDeferred:  `select ` + s + `.check_deferred()`,

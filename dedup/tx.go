@@ -32,6 +32,7 @@ type Tx struct {
 	handler handlerTx
 
 	hasLanes bool
+	seq      int64   // the number of the batch's first new message
 	lanes    []Claim // of a lane worker's transaction; nil for a batch's
 }
 
@@ -202,7 +203,7 @@ func (t *Tx) inboxRows() *copyRows {
 	rows.reset()
 	for i := range t.batch.Entries {
 		if e := &t.batch.Entries[i]; e.Outcome == New && e.State == Processed {
-			rows.add(e)
+			rows.add(e, t.seq+int64(rows.n))
 		}
 	}
 	return rows

@@ -118,18 +118,50 @@ end
 $$;
 -- +goose StatementEnd
 
+-- all_seen says whether all of the IDs, which are in order and without twins, were seen before in a scope.
+-- +goose StatementBegin
+create or replace function firstseen.all_seen(p_scope int, p_ids uuid[])
+returns boolean
+language plpgsql
+set search_path = firstseen, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+begin
+    return cardinality(p_ids) = (
+        select count(*) from message_dedup d where d.scope_id = p_scope and d.message_id = any(p_ids));
+end
+$$;
+-- +goose StatementEnd
+
+-- in_dead_letters says whether any of the scopes, which are in order, may have dead letters.
+-- +goose StatementBegin
+create or replace function firstseen.in_dead_letters(p_scopes int[])
+returns boolean
+language sql
+set search_path = firstseen, pg_temp
+as $$
+    select exists (
+        select from dead_letters d
+        where d.scope_id between p_scopes[1] and p_scopes[cardinality(p_scopes)]);
+$$;
+-- +goose StatementEnd
+
 -- accept is the first statement of a batch's transaction. It moves the position from p_from to p_next
 -- under the owner's epoch (a null p_position: no position) and inserts the IDs, which come sorted by
 -- (scope, id) and without twins, so that two batches never wait for each other in a circle.
 -- outcomes is null when every ID is new, else one number for each: 0 duplicate, 1 new, 2 conflict (seen with another
 -- fingerprint, wherever the first lies), 3 buried (seen, and in the dead letters). Where fingerprints are given, twins may be among the IDs.
 -- has_lanes says whether the partition has unfinished messages that others may have to wait for.
--- p_optimistic tries a plain insert first: cheaper while IDs are new, wasted work when one is not.
+-- seq is the first of a block of numbers for the batch's messages: see message_seq.
+-- p_expected is what the caller expects: 1 that all IDs are new, which a plain insert finds out cheapest; 0 that all are
+-- duplicates, which a look does. Where that is wrong, or null, the insert that copes with either follows.
 -- +goose StatementBegin
 create or replace function firstseen.accept(
-    p_position int, p_epoch bigint, p_from bigint, p_next bigint, p_optimistic boolean,
+    p_position int, p_epoch bigint, p_from bigint, p_next bigint, p_expected int,
     p_scopes int[], p_ids uuid[], p_fingerprints bytea[],
-    out outcomes smallint[], out has_lanes boolean)
+    out outcomes smallint[], out has_lanes boolean, out seq bigint)
 language plpgsql
 set search_path = firstseen, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -169,7 +201,13 @@ begin
     if cardinality(p_ids) = 0 then
         return;
     end if;
-    if p_optimistic then
+    if p_expected = 0 and p_fingerprints is null and p_scopes[1] = p_scopes[cardinality(p_scopes)]
+       and all_seen(p_scopes[1], p_ids) and not in_dead_letters(p_scopes) then
+        outcomes := array_fill(0::smallint, array[cardinality(p_ids)]);
+        return;
+    end if;
+    seq := nextval('message_seq');
+    if p_expected = 1 then
         begin
             insert into message_dedup (scope_id, message_id, fingerprint)
             select * from unnest(p_scopes, p_ids, p_fingerprints);
@@ -192,17 +230,21 @@ begin
     if cardinality(v_ids) = cardinality(p_ids) then
         return;
     end if;
-    outcomes := array(
-        select case
-                   when f.message_id is not null
-                        and row_number() over (partition by m.scope_id, m.message_id order by m.ordinal) = 1 then 1
-                   when exists (select from dead_letters d
-                                where d.scope_id = m.scope_id and d.message_id = m.message_id) then 3
-                   else 0
-               end::smallint
-        from unnest(p_scopes, p_ids) with ordinality m (scope_id, message_id, ordinal)
-        left join unnest(v_scopes, v_ids) f (scope_id, message_id) using (scope_id, message_id)
-        order by m.ordinal);
+    if v_ids is null and not in_dead_letters(p_scopes) then
+        outcomes := array_fill(0::smallint, array[cardinality(p_ids)]);
+    else
+        outcomes := array(
+            select case
+                       when f.message_id is not null
+                            and row_number() over (partition by m.scope_id, m.message_id order by m.ordinal) = 1 then 1
+                       when exists (select from dead_letters d
+                                    where d.scope_id = m.scope_id and d.message_id = m.message_id) then 3
+                       else 0
+                   end::smallint
+            from unnest(p_scopes, p_ids) with ordinality m (scope_id, message_id, ordinal)
+            left join unnest(v_scopes, v_ids) f (scope_id, message_id) using (scope_id, message_id)
+            order by m.ordinal);
+    end if;
     if p_fingerprints is not null then
         outcomes := array(
             select case
@@ -407,5 +449,5 @@ $$;
 drop function firstseen.body, firstseen.header, firstseen.decode_headers, firstseen.make_partitions;
 drop trigger positions_sealed on firstseen.positions;
 drop trigger unsealed_sealed on firstseen.unsealed;
-drop function firstseen.require_seal, firstseen.check_deferred, firstseen.seal, firstseen.accept, firstseen.begin_topic,
+drop function firstseen.require_seal, firstseen.check_deferred, firstseen.seal, firstseen.accept, firstseen.in_dead_letters, firstseen.all_seen, firstseen.begin_topic,
     firstseen.reposition, firstseen.acquire, firstseen.resolve_scopes;
