@@ -55,7 +55,7 @@ type Config struct {
 	// offset and skip what lies between.
 	OnPostgresBehind Policy
 
-	// MaxBatch caps a batch's messages. Default 1000.
+	// MaxBatch caps a batch's messages. Default 5000.
 	MaxBatch int
 	// MaxBatchBytes caps a batch's keys, values and headers; a single larger message is a batch of its own.
 	// Default 4 MiB.
@@ -66,7 +66,7 @@ type Config struct {
 	// Transactions is how many batches are in a transaction at once, in this process. Default 4. The pool needs
 	// one connection for each and one to spare.
 	Transactions int
-	// BufferBytes bounds the records that are fetched ahead, decompressed, in this process. Default 64 MiB.
+	// BufferBytes bounds the records that are fetched ahead, decompressed, in this process. Default DefaultBufferBytes.
 	BufferBytes int
 	// FetchWait is how long a broker waits for new records before it answers. Default 500 ms.
 	FetchWait time.Duration
@@ -97,6 +97,9 @@ type Config struct {
 	// stages of each batch that handlers.Config.Observe is called for. For tests.
 	Observe func(handlers.Stage)
 }
+
+// DefaultBufferBytes is Config.BufferBytes where nothing is said: 64 MiB.
+const DefaultBufferBytes = 64 << 20
 
 // The consumer's own stages, for Config.Observe.
 const (
@@ -217,11 +220,11 @@ func (c *Config) setDefaults() {
 	setDefault(&c.OnLoss, Continue)
 	setDefault(&c.OnReset, Hold)
 	setDefault(&c.OnPostgresBehind, Position)
-	setDefault(&c.MaxBatch, 1000)
+	setDefault(&c.MaxBatch, 5000)
 	setDefault(&c.MaxBatchBytes, 4<<20)
 	setDefault(&c.MaxParked, 100_000)
 	setDefault(&c.Transactions, 4)
-	setDefault(&c.BufferBytes, 64<<20)
+	setDefault(&c.BufferBytes, DefaultBufferBytes)
 	setDefault(&c.FetchWait, 500*time.Millisecond)
 	setDefault(&c.FetchBytes, 8<<20)
 	setDefault(&c.SessionTimeout, 45*time.Second)

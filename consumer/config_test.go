@@ -47,7 +47,7 @@ func TestConfigNeedsOnlyBrokersAndGroup(t *testing.T) {
 	require.Equal(t, Config{
 		Brokers: []string{"localhost:9092"}, Group: "billing", ClientID: "firstseen",
 		StartAt: Earliest, OnLoss: Continue, OnReset: Hold, OnPostgresBehind: Position,
-		MaxBatch: 1000, MaxBatchBytes: 4 << 20, MaxParked: 100_000, Transactions: 4, BufferBytes: 64 << 20,
+		MaxBatch: 5000, MaxBatchBytes: 4 << 20, MaxParked: 100_000, Transactions: 4, BufferBytes: 64 << 20,
 		FetchWait: 500 * time.Millisecond, FetchBytes: 8 << 20,
 		SessionTimeout: 45 * time.Second, RebalanceTimeout: time.Minute, HeartbeatInterval: 2 * time.Second,
 		JoinBackoff: time.Second, RequestTimeout: 10 * time.Second, DrainTimeout: 15 * time.Second,
@@ -58,7 +58,7 @@ func TestConfigNeedsOnlyBrokersAndGroup(t *testing.T) {
 func TestNegativeSettingsAreTheDefaults(t *testing.T) {
 	c, err := Config{Brokers: []string{"b"}, Group: "g", MaxBatch: -1, FetchWait: -time.Second, Transactions: -3}.prepared(nil)
 	require.NoError(t, err)
-	require.Equal(t, 1000, c.MaxBatch)
+	require.Equal(t, 5000, c.MaxBatch)
 	require.Equal(t, 500*time.Millisecond, c.FetchWait)
 	require.Equal(t, 4, c.Transactions)
 }

@@ -2,40 +2,26 @@ package consumer
 
 import (
 	"strings"
+	"time"
 	"unicode/utf8"
-
-	"github.com/google/uuid"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/firstseen/firstseen/dedup"
 )
 
-// decode turns a record into a message and finds its identity. Key, value and headers are the record's own bytes.
-func decode(r *kgo.Record, topic *Topic, topicID uuid.UUID) dedup.Message {
+// message is what a record becomes: its key, value and headers are the record's own bytes, and its identity is found.
+func (p *partition) message(r *fetchedRecord) dedup.Message {
 	m := dedup.Message{
-		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Timestamp: r.Timestamp,
-		Key: r.Key, Value: r.Value, Headers: headers(r.Headers),
-		Fingerprint: topic.Fingerprint.Of(r.Value),
+		Topic: p.topic, Partition: p.partition, Offset: r.offset, Timestamp: time.UnixMilli(r.timestamp),
+		Key: r.key, Value: r.value, Headers: r.headers, Fingerprint: p.settings.Fingerprint.Of(r.value),
 	}
-	topic.Identity.Identify(&m, topicID)
-	if topic.TenantHeader != "" && m.Reason == "" {
-		name, ok := tenant(m.Headers, topic.TenantHeader)
+	p.settings.Identity.Identify(&m, p.topicID)
+	if p.settings.TenantHeader != "" && m.Reason == "" {
+		name, ok := tenant(m.Headers, p.settings.TenantHeader)
 		if m.Tenant = name; !ok {
-			m.Refuse(dedup.ReasonBadTenant, topicID)
+			m.Refuse(dedup.ReasonBadTenant, p.topicID)
 		}
 	}
 	return m
-}
-
-func headers(hs []kgo.RecordHeader) []dedup.Header {
-	if len(hs) == 0 {
-		return nil
-	}
-	out := make([]dedup.Header, len(hs))
-	for i, h := range hs {
-		out[i] = dedup.Header{Key: h.Key, Value: h.Value}
-	}
-	return out
 }
 
 // tenant finds the tenant's name. It must be there, and only once: guessing would have one tenant's message hide

@@ -55,7 +55,7 @@ func newDecompressor(limit int) *decompressor {
 			}
 			return decoder
 		}},
-		scratch: sync.Pool{New: func() any { return new(bytes.Buffer) }},
+		scratch: sync.Pool{New: func() any { return new(scratch) }},
 	}
 }
 
@@ -78,38 +78,55 @@ func (d *decompressor) Decompress(src []byte, codec kgo.CompressionCodecType) ([
 }
 
 func (d *decompressor) gzip(src []byte) ([]byte, error) {
+	s := d.scratch.Get().(*scratch)
+	defer d.release(s)
 	r := d.gzips.Get().(*gzip.Reader)
 	defer d.gzips.Put(r)
-	if err := r.Reset(bytes.NewReader(src)); err != nil {
+	s.in.Reset(src)
+	if err := r.Reset(&s.in); err != nil {
 		return nil, fmt.Errorf("gzip: %w", err)
 	}
-	return d.drain("gzip", r)
+	return d.drain("gzip", r, s)
 }
 
 func (d *decompressor) lz4(src []byte) ([]byte, error) {
+	s := d.scratch.Get().(*scratch)
+	defer d.release(s)
 	r := d.lz4s.Get().(*lz4.Reader)
 	defer d.lz4s.Put(r)
-	r.Reset(bytes.NewReader(src))
-	return d.drain("lz4", r)
+	s.in.Reset(src)
+	r.Reset(&s.in)
+	return d.drain("lz4", r, s)
+}
+
+// scratch is what reading a stream to its end takes.
+type scratch struct {
+	in      bytes.Reader
+	limited io.LimitedReader
+	out     bytes.Buffer
+}
+
+// release keeps a scratch for the next batch, but not what was read.
+func (d *decompressor) release(s *scratch) {
+	s.in.Reset(nil)
+	s.limited.R = nil
+	s.out.Reset()
+	if s.out.Cap() <= keptBuffer {
+		d.scratch.Put(s)
+	}
 }
 
 // drain reads a stream up to the limit.
-func (d *decompressor) drain(codec string, r io.Reader) ([]byte, error) {
-	buffer := d.scratch.Get().(*bytes.Buffer)
-	defer func() {
-		if buffer.Cap() <= keptBuffer {
-			d.scratch.Put(buffer)
-		}
-	}()
-	buffer.Reset()
-	n, err := buffer.ReadFrom(io.LimitReader(r, int64(d.limit)+1))
+func (d *decompressor) drain(codec string, r io.Reader, s *scratch) ([]byte, error) {
+	s.limited = io.LimitedReader{R: r, N: int64(d.limit) + 1}
+	n, err := s.out.ReadFrom(&s.limited)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", codec, err)
 	case n > int64(d.limit):
 		return nil, d.tooLarge(codec)
 	}
-	return bytes.Clone(buffer.Bytes()), nil
+	return bytes.Clone(s.out.Bytes()), nil
 }
 
 func (d *decompressor) zstd(src []byte) ([]byte, error) {

@@ -2,8 +2,10 @@ package consumer
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -11,37 +13,86 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// fetchLoops are the session's fetch loops, one for each broker that leads an assigned partition.
-type fetchLoops struct {
-	mu      sync.Mutex
-	running map[int32]bool
+// fetching is a set of partitions whose buffers are kept filled: those of a consumer's session, or of a Reader's pass.
+type fetching struct {
+	cfg     *Config
+	wire    *wire
+	memory  *memory
+	log     *slog.Logger
+	decider decider
+
+	partitions map[topicPartition]*partition // none is added once a loop runs
+
+	ctx     context.Context // ends the loops
+	goexits sync.WaitGroup
+	loops   fetchLoops
 }
 
-// start begins a loop for each leader that has none yet. A loop without partitions waits for some.
-func (l *fetchLoops) start(s *session) {
+// decider knows what becomes of partitions that can't be fetched as they should.
+type decider interface {
+	refresh()                // brings the leaders up to date
+	outOfRange(p *partition) // nothing is at the partition's offset
+	undecodable(p *partition, offset int64, err error)
+}
+
+// fetchLoops are one loop for each broker that leads any of the partitions.
+type fetchLoops struct {
+	mu      sync.Mutex
+	running map[fetchTurf]bool
+}
+
+// startLoops begins a loop for each leader that has none yet. A loop without partitions waits for some.
+func (f *fetching) startLoops() {
+	l := &f.loops
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.running == nil {
-		l.running = map[int32]bool{}
+		l.running = map[fetchTurf]bool{}
 	}
-	for _, p := range s.partitions {
+	for _, p := range f.partitions {
 		p.mu.Lock()
 		leader := p.leader
 		p.mu.Unlock()
-		if leader >= 0 && !l.running[leader] {
-			l.running[leader] = true
-			loop := &fetchLoop{session: s, leader: leader, wake: newWake()}
-			s.goexits.Go(loop.run)
+		turf := fetchTurf{leader, p.partition % fetchesPerBroker}
+		if leader >= 0 && !l.running[turf] {
+			l.running[turf] = true
+			loop := &fetchLoop{fetching: f, fetchTurf: turf, wake: newWake()}
+			f.goexits.Go(loop.run)
 		}
 	}
 }
 
+// follow has the partitions read from their leaders as they are now.
+func (f *fetching) follow(found map[string]topicMetadata) {
+	for tp, p := range f.partitions {
+		if m, err := found[tp.topic].partition(tp.partition); err == nil {
+			p.lead(m)
+		}
+	}
+	f.startLoops()
+}
+
+// discard empties the buffers.
+func (f *fetching) discard() {
+	unread := 0
+	for _, p := range f.partitions {
+		unread += p.discard()
+	}
+	f.memory.giveBack(unread)
+}
+
+// fetchTurf is what one loop reads: a part of the partitions that a broker leads.
+type fetchTurf struct{ leader, part int32 }
+
+// fetchesPerBroker is how many requests are in flight to a broker: while one answer is decoded, another is on its way.
+const fetchesPerBroker = 2
+
 // fetchLoop keeps one request in flight to one broker, for all partitions that it leads and that have room.
 type fetchLoop struct {
-	session *session
-	leader  int32
-	wake    *wake // rung when a partition may have become readable
-	turn    int   // rotates the partitions' order: a broker fills its answer from the front
+	*fetching
+	fetchTurf
+	wake *wake // rung when a partition may have become readable
+	turn int   // rotates the partitions' order: a broker fills its answer from the front
 }
 
 const (
@@ -54,29 +105,28 @@ const (
 )
 
 func (l *fetchLoop) run() {
-	s := l.session
-	defer s.c.memory.subscribe(l.wake)()
+	defer l.memory.subscribe(l.wake)()
 	retry := newBackoff()
-	for s.ctx.Err() == nil {
+	for l.ctx.Err() == nil {
 		parts, all := l.wanted()
 		if len(parts) == 0 {
 			l.idle()
 			continue
 		}
-		wait := s.c.cfg.FetchWait
+		wait := l.cfg.FetchWait
 		if !all {
 			wait = min(wait, restlessWait)
 		}
-		fetched, err := s.c.wire.fetch(s.ctx, l.leader, parts, fetchOptions{
-			maxWait: wait, minBytes: 1, maxBytes: int32(s.c.cfg.FetchBytes), maxMemory: s.c.cfg.BufferBytes,
+		fetched, err := l.wire.fetch(l.ctx, l.leader, parts, fetchOptions{
+			maxWait: wait, minBytes: 1, maxBytes: int32(l.cfg.FetchBytes), maxMemory: l.cfg.BufferBytes,
 		})
 		if err != nil {
-			if s.ctx.Err() != nil {
+			if l.ctx.Err() != nil {
 				return
 			}
-			s.log.Warn("fetch failed; trying again", "broker", l.leader, "error", err)
-			s.refresh()
-			retry.wait(s.ctx)
+			l.log.Warn("fetch failed; trying again", "broker", l.leader, "error", err)
+			l.decider.refresh()
+			retry.wait(l.ctx)
 			continue
 		}
 		retry = newBackoff()
@@ -89,7 +139,7 @@ func (l *fetchLoop) idle() {
 	timer := time.NewTimer(idleCheck)
 	defer timer.Stop()
 	select {
-	case <-l.session.ctx.Done():
+	case <-l.ctx.Done():
 	case <-l.wake.c:
 	case <-timer.C:
 	}
@@ -98,15 +148,14 @@ func (l *fetchLoop) idle() {
 // wanted lists the broker's partitions that have room, and says whether that is all of them. A partition with an
 // empty buffer always has room: else partitions that are held with full buffers could starve all others.
 func (l *fetchLoop) wanted() (parts []fetchPartition, all bool) {
-	s := l.session
-	share := s.c.cfg.BufferBytes / max(1, len(s.partitions))
+	share := l.cfg.BufferBytes / max(1, len(l.partitions))
 	most := int32(min(max(share, 64<<10), 1<<20))
-	full := s.c.memory.full()
+	full := l.memory.full()
 	now := time.Now()
 	all = true
-	for _, p := range s.partitions {
+	for _, p := range l.partitions {
 		p.mu.Lock()
-		if p.leader == l.leader {
+		if p.leader == l.leader && p.partition%fetchesPerBroker == l.part && p.next < p.end {
 			p.loop = l.wake
 			room := p.bytes == 0 || (!full && p.bytes < share)
 			if p.reading && room && !now.Before(p.pausedUntil) {
@@ -131,57 +180,73 @@ func (l *fetchLoop) wanted() (parts []fetchPartition, all bool) {
 
 // deliver puts what was fetched where its workers find it.
 func (l *fetchLoop) deliver(fetched []fetchedPartition) {
-	s := l.session
 	stale := false
 	for i := range fetched {
 		f := &fetched[i]
-		p := s.partitions[topicPartition{f.topic, f.partition}]
+		p := l.partitions[topicPartition{f.topic, f.partition}]
 		switch {
 		case f.err == nil:
-			s.c.memory.take(f.bytes)
-			p.add(f)
+			l.memory.take(f.bytes)
+			if !p.add(f) && f.bytes > 0 {
+				l.memory.giveBack(f.bytes)
+			}
 		case errors.Is(f.err, kerr.OffsetOutOfRange):
-			s.outOfRange(p)
+			l.decider.outOfRange(p)
 		case errors.Is(f.err, kerr.CorruptMessage), errors.Is(f.err, kerr.MessageTooLarge), errors.Is(f.err, kerr.UnsupportedForMessageFormat):
-			s.log.Error("records can't be decoded; the partition is held", "partition", p.String(), "offset", f.next, "error", f.err)
-			p.pause(10 * time.Second)
+			l.decider.undecodable(p, f.next, f.err)
 		default:
 			stale = true
-			s.log.Warn("fetch refused; looking for the partition's leader", "partition", p.String(), "error", f.err)
+			l.log.Warn("fetch refused; looking for the partition's leader", "partition", p.String(), "error", f.err)
 			p.pause(errorPause)
 		}
 	}
 	if stale {
-		s.refresh()
+		l.decider.refresh()
 	}
+}
+
+// firstLeft finds the first offset that a partition has left where nothing is at its offset. Where it is not found the
+// partition pauses.
+func (f *fetching) firstLeft(p *partition) (at, first int64, ok bool) {
+	found, err := f.wire.listOffsets(f.ctx, []topicPartition{p.topicPartition}, earliestOffset)
+	if err != nil {
+		if f.ctx.Err() == nil {
+			f.log.Warn("offset out of range, and the partition's first offset not found; trying again",
+				"partition", p.String(), "error", err)
+		}
+		p.pause(errorPause)
+		return 0, 0, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.next, found[p.topicPartition], true
+}
+
+// skipLost goes on at the first offset that is left.
+func (f *fetching) skipLost(p *partition, at, first int64) {
+	f.log.Error("messages were deleted before they were read: LOST", "partition", p.String(),
+		"from", at, "to", first-1, "count", first-at)
+	p.readFrom(first)
 }
 
 // outOfRange finds out why there is nothing at a partition's offset, and acts by policy.
 func (s *session) outOfRange(p *partition) {
-	parts := []topicPartition{p.topicPartition}
-	first, err := s.c.wire.listOffsets(s.ctx, parts, earliestOffset)
-	if err != nil {
-		if s.ctx.Err() == nil {
-			s.log.Warn("offset out of range, and the partition's first offset not found; trying again",
-				"partition", p.String(), "error", err)
-		}
-		p.pause(errorPause)
-		return
-	}
-	p.mu.Lock()
-	at := p.next
-	p.mu.Unlock()
-	earliest := first[p.topicPartition]
+	at, first, ok := s.firstLeft(p)
 	switch {
-	case at >= earliest:
+	case !ok:
+	case at >= first:
 		s.fault(fmt.Errorf("partition %s ends below the position %d", p, at)) // acquiring it again decides by policy
-	case s.c.cfg.OnLoss == Continue:
-		s.log.Error("messages were deleted before they were read: LOST", "partition", p.String(),
-			"from", at, "to", earliest-1, "count", earliest-at)
-		p.readFrom(earliest)
+	case s.cfg.OnLoss == Continue:
+		s.skipLost(p, at, first)
 	default:
-		s.hold(p, fmt.Errorf("messages %d to %d were deleted before they were read", at, earliest-1))
+		s.hold(p, fmt.Errorf("messages %d to %d were deleted before they were read", at, first-1))
 	}
+}
+
+// undecodable keeps a partition from being fetched for a while.
+func (s *session) undecodable(p *partition, offset int64, err error) {
+	s.log.Error("records can't be decoded; the partition is held", "partition", p.String(), "offset", offset, "error", err)
+	p.pause(10 * time.Second)
 }
 
 // holdReminder is how often a held partition is reported.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // stalled is a partition that its watcher looks at every five seconds, as the fetch loop left it.
@@ -24,11 +23,7 @@ func newStalled() *stalled {
 
 // fetched moves the partition on: its reader at next, the last stable offset, the end.
 func (s *stalled) fetched(next, lastStable, end int64) {
-	f := &fetchedPartition{next: next, lastStable: lastStable, highWatermark: end}
-	if next > s.next {
-		f.records = []*kgo.Record{}
-	}
-	s.add(f)
+	s.add(&fetchedPartition{next: next, lastStable: lastStable, highWatermark: end})
 }
 
 // watched lets time pass and returns how often a stall was reported meanwhile.

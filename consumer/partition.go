@@ -3,12 +3,12 @@ package consumer
 import (
 	"errors"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // partition is one assigned partition's buffer: a fetch loop fills it, its worker empties it.
@@ -17,16 +17,18 @@ type partition struct {
 	topicID  uuid.UUID
 	settings Topic
 	data     *wake // for the worker: there is something to take
+	end      int64 // where fetching ends; a consumer's goes on for ever
 
 	mu          sync.Mutex
 	leader      int32
 	leaderEpoch int32
-	reading     bool          // the worker has said where to start, and no decision is waited for
-	loop        *wake         // of the fetch loop that reads this partition
-	pausedUntil time.Time     // after an error
-	next        int64         // the offset to fetch next
-	records     []*kgo.Record // fetched and not taken
-	bytes       int           // what keeping them costs
+	reading     bool             // the worker has said where to start, and no decision is waited for
+	loop        *wake            // of the fetch loop that reads this partition
+	pausedUntil time.Time        // after an error
+	next        int64            // the offset to fetch next
+	records     []*fetchedRecord // fetched and not taken
+	bytes       int              // what keeping them costs
+	dry         bool             // the last answer brought nothing new
 
 	lastStable, highWatermark int64
 	stalledAt                 int64     // the last stable offset when an open transaction was first seen
@@ -35,7 +37,8 @@ type partition struct {
 }
 
 func newPartition(tp topicPartition, topic topicMetadata, settings Topic) *partition {
-	p := &partition{topicPartition: tp, topicID: topic.id, settings: settings, data: newWake(), leader: -1, leaderEpoch: -1}
+	p := &partition{topicPartition: tp, topicID: topic.id, settings: settings, data: newWake(), end: math.MaxInt64,
+		leader: -1, leaderEpoch: -1}
 	if m, err := topic.partition(tp.partition); err == nil {
 		p.lead(m)
 	}
@@ -80,23 +83,36 @@ func (p *partition) pause(d time.Duration) {
 	p.pausedUntil = time.Now().Add(d)
 }
 
-// add takes in what was fetched.
-func (p *partition) add(f *fetchedPartition) {
+// add takes in what was fetched, and says whether that was anything new: where a partition moves while it is being
+// fetched, both leaders may answer.
+func (p *partition) add(f *fetchedPartition) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lastStable, p.highWatermark = f.lastStable, f.highWatermark
-	if f.next == p.next {
-		return
+	if p.dry = f.next <= p.next; p.dry {
+		return false
 	}
-	p.records = append(p.records, f.records...)
+	fresh := f.records
+	for len(fresh) > 0 && fresh[0].offset < p.next {
+		fresh = fresh[1:]
+	}
+	p.records = append(p.records, fresh...)
 	p.bytes += f.bytes
 	p.next = f.next
 	p.data.up()
+	return true
+}
+
+// stalled says whether the last answer brought nothing new, or an error.
+func (p *partition) stalled() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dry || time.Now().Before(p.pausedUntil)
 }
 
 // taken is a run of records, and the offset that comes after it.
 type taken struct {
-	records []*kgo.Record
+	records []*fetchedRecord
 	next    int64
 	bytes   int
 }
@@ -128,7 +144,7 @@ func (p *partition) take(maxRecords, maxBytes int) taken {
 	}
 	t := taken{records: p.records[:n:n], next: p.next, bytes: p.bytes}
 	if n < len(p.records) {
-		t.next = p.records[n].Offset
+		t.next = p.records[n].offset
 		t.bytes = p.bytes / len(p.records) * n
 	}
 	p.records = p.records[n:]
@@ -148,10 +164,10 @@ func (p *partition) discard() (bytes int) {
 }
 
 // recordSize is what counts towards a batch's limit in bytes.
-func recordSize(r *kgo.Record) int {
-	n := len(r.Key) + len(r.Value)
-	for i := range r.Headers {
-		n += len(r.Headers[i].Key) + len(r.Headers[i].Value)
+func recordSize(r *fetchedRecord) int {
+	n := len(r.key) + len(r.value)
+	for i := range r.headers {
+		n += len(r.headers[i].Key) + len(r.headers[i].Value)
 	}
 	return n
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -17,19 +16,13 @@ type session struct {
 	c          *Consumer
 	generation *kafka.Generation
 	topics     map[string]topicMetadata // as they were before the group assigned partitions
-	log        *slog.Logger
-
-	partitions map[topicPartition]*partition
 	offsets    offsets
-	loops      fetchLoops
 
-	// ctx ends when the partitions must be given up, work when open batches must end too.
-	ctx     context.Context
-	giveUp  context.CancelCauseFunc
-	work    context.Context
-	abandon context.CancelFunc
-	goexits sync.WaitGroup
-	done    chan struct{} // closed when everything is drained and committed
+	fetching // until the partitions must be given up, which ends ctx; work ends when open batches must end too
+	giveUp   context.CancelCauseFunc
+	work     context.Context
+	abandon  context.CancelFunc
+	done     chan struct{} // closed when everything is drained and committed
 }
 
 var (
@@ -40,11 +33,12 @@ var (
 func newSession(c *Consumer, g *kafka.Generation, topics map[string]topicMetadata) *session {
 	s := &session{
 		c: c, generation: g, topics: topics,
-		log:        c.log.With("generation", g.ID),
-		partitions: map[topicPartition]*partition{},
-		offsets:    offsets{done: map[topicPartition]int64{}, committed: map[topicPartition]int64{}},
-		done:       make(chan struct{}),
+		fetching: fetching{cfg: &c.cfg, wire: c.wire, memory: c.memory, log: c.log.With("generation", g.ID),
+			partitions: map[topicPartition]*partition{}},
+		offsets: offsets{done: map[topicPartition]int64{}, committed: map[topicPartition]int64{}},
+		done:    make(chan struct{}),
 	}
+	s.decider = s
 	s.ctx, s.giveUp = context.WithCancelCause(context.Background())
 	s.work, s.abandon = context.WithCancel(context.Background())
 	return s
@@ -96,7 +90,7 @@ func (s *session) consume() {
 	s.offsets.committed = committed
 	s.goexits.Go(s.watch)
 	s.goexits.Go(s.commitOften)
-	s.loops.start(s)
+	s.startLoops()
 	for _, p := range s.partitions {
 		s.goexits.Go(newWorker(s, p).run)
 	}
@@ -188,11 +182,7 @@ func (s *session) fault(err error) {
 }
 
 func (s *session) drained() {
-	unread := 0
-	for _, p := range s.partitions {
-		unread += p.discard()
-	}
-	s.c.memory.giveBack(unread)
+	s.discard()
 	s.log.Info("partitions given up", "partitions", len(s.partitions), "because", s.cause())
 }
 
@@ -223,12 +213,7 @@ func (s *session) refresh() {
 			return
 		}
 	}
-	for tp, p := range s.partitions {
-		if m, err := found[tp.topic].partition(tp.partition); err == nil {
-			p.lead(m)
-		}
-	}
-	s.loops.start(s)
+	s.follow(found)
 }
 
 func changed(name string, before, now topicMetadata, subscribed bool) error {

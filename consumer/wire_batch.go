@@ -31,12 +31,10 @@ var errPartial = errors.New("the record set ends within a batch")
 // batch is a record batch in the message format 2, the only one since Kafka 0.11 (KIP-98).
 type batch struct {
 	first, last    int64 // offsets; last outlives the record that it belonged to (KAFKA-5443)
-	leaderEpoch    int32
 	attributes     int16
 	firstTimestamp int64
 	maxTimestamp   int64
 	producerID     int64
-	producerEpoch  int16
 	count          int32
 	payload        []byte // the records, compressed or not
 	crc            uint32
@@ -75,14 +73,12 @@ func parseBatch(in []byte) batch {
 	first := int64(be.Uint64(in))
 	return batch{
 		first:          first,
-		leaderEpoch:    int32(be.Uint32(in[12:])),
 		crc:            be.Uint32(in[17:]),
 		attributes:     int16(be.Uint16(in[21:])),
 		last:           first + int64(int32(be.Uint32(in[23:]))),
 		firstTimestamp: int64(be.Uint64(in[27:])),
 		maxTimestamp:   int64(be.Uint64(in[35:])),
 		producerID:     int64(be.Uint64(in[43:])),
-		producerEpoch:  int16(be.Uint16(in[51:])),
 		count:          int32(be.Uint32(in[57:])),
 		payload:        in[batchHeader:],
 		checksummed:    in[21:],

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // BenchmarkFetch fetches and decodes batches of 1,000 records of 300 bytes from a kfake in this process,
@@ -42,7 +41,7 @@ func BenchmarkDecode(b *testing.B) {
 		vs[i] = string(value)
 	}
 	set := recordSet(plainBatch(0, vs...))
-	var last []*kgo.Record
+	var last []*fetchedRecord
 	b.ReportAllocs()
 	for b.Loop() {
 		d, err := decodeSet(set, 0)

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/dedup"
 )
 
 // testWire is a wire to a broker, and what a test does to that broker by other means.
@@ -81,10 +82,23 @@ func values(values ...string) []*kgo.Record {
 	return records
 }
 
-func valuesOf(records []*kgo.Record) []string {
+func valuesOf(records []*fetchedRecord) []string {
 	out := []string{}
 	for _, r := range records {
-		out = append(out, string(r.Value))
+		out = append(out, string(r.value))
+	}
+	return out
+}
+
+// fetchedOf is what records are when they are fetched.
+func fetchedOf(records []*kgo.Record) []*fetchedRecord {
+	var out []*fetchedRecord
+	for _, r := range records {
+		f := &fetchedRecord{offset: r.Offset, timestamp: r.Timestamp.UnixMilli(), key: r.Key, value: r.Value}
+		for _, h := range r.Headers {
+			f.headers = append(f.headers, dedup.Header{Key: h.Key, Value: h.Value})
+		}
+		out = append(out, f)
 	}
 	return out
 }
@@ -127,10 +141,10 @@ func (w *testWire) mustFetch(t testing.TB, topic string, offset int64) fetchedPa
 }
 
 // all fetches from an offset to the last stable one.
-func (w *testWire) all(t testing.TB, topic string, offset int64, opts fetchOptions) []*kgo.Record {
+func (w *testWire) all(t testing.TB, topic string, offset int64, opts fetchOptions) []*fetchedRecord {
 	t.Helper()
 	leader, part := w.at(t, topic, offset)
-	var records []*kgo.Record
+	var records []*fetchedRecord
 	for {
 		got, err := w.one(t.Context(), leader, part, opts)
 		require.NoError(t, err)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -45,8 +44,8 @@ type fetchedPartition struct {
 	topic     string
 	partition int32
 	// records are those that read_committed shows, in the order of their offsets. They share memory
-	// with each other, and have no Attrs.
-	records []*kgo.Record
+	// with each other.
+	records []*fetchedRecord
 	// next is the offset to fetch next: past control records, aborted data and gaps of compaction. It
 	// may move on where there are no records, and equals the offset asked for where err is set.
 	next int64
@@ -147,16 +146,22 @@ func (w *wire) decode(parts []fetchPartition, answer fetchResponse, opts fetchOp
 		}
 	}
 	room := &budget{limits: w.limits, most: min(cmp.Or(opts.maxMemory, w.limits.memory), w.limits.memory)}
+	whole := 0 // bytes of records in the answer
+	for _, a := range answer.partitions {
+		whole += len(a.records)
+	}
 	for _, a := range answer.partitions {
 		key := answerKey{topic: a.topic, topicID: a.topicID, partition: a.partition}
 		if i, ok := place[key]; ok {
-			out[i] = w.decodePartition(parts[i], a, room)
+			out[i] = w.decodePartition(parts[i], a, room, whole)
 		}
 	}
 	return out
 }
 
-func (w *wire) decodePartition(p fetchPartition, a partitionResponse, room *budget) fetchedPartition {
+// decodePartition decodes one partition of an answer. A partition's records that are less than half of the answer do not
+// keep the rest of it in memory.
+func (w *wire) decodePartition(p fetchPartition, a partitionResponse, room *budget, whole int) fetchedPartition {
 	d := recordDecoder{
 		topicPartition: topicPartition{p.topic, p.partition},
 		from:           p.offset,
@@ -164,6 +169,7 @@ func (w *wire) decodePartition(p fetchPartition, a partitionResponse, room *budg
 		aborts:         newAborts(a.aborted),
 		inflate:        w.inflate,
 		budget:         room,
+		copies:         2*len(a.records) < whole,
 	}
 	err := kerr.ErrorForCode(a.errorCode)
 	if err == nil {

@@ -42,17 +42,9 @@ func TestFetchReadsEveryCodecByteForByte(t *testing.T) {
 	})
 }
 
-func requireSame(t testing.TB, sent, got []*kgo.Record) {
+func requireSame(t testing.TB, sent []*kgo.Record, got []*fetchedRecord) {
 	t.Helper()
-	require.Len(t, got, len(sent))
-	for i, r := range got {
-		require.Equal(t, sent[i].Key, r.Key)
-		require.Equal(t, sent[i].Value, r.Value)
-		require.Equal(t, sent[i].Headers, r.Headers)
-		require.Equal(t, sent[i].Offset, r.Offset)
-		require.Equal(t, sent[i].Topic, r.Topic)
-		require.Equal(t, sent[i].Timestamp.UnixMilli(), r.Timestamp.UnixMilli())
-	}
+	require.Equal(t, fetchedOf(sent), got)
 }
 
 func TestFetchKeepsNullEmptyAndRepeatedHeadersApart(t *testing.T) {
@@ -129,7 +121,7 @@ func TestFetchMovesPastGapsThatCompactionLeaves(t *testing.T) {
 
 		survivors := w.compacted(t, topic, 14)
 		for from := range int64(32) {
-			want := slices.DeleteFunc(slices.Clone(survivors), func(r *kgo.Record) bool { return r.Offset < from })
+			want := slices.DeleteFunc(slices.Clone(survivors), func(r *fetchedRecord) bool { return r.offset < from })
 			require.Equal(t, valuesOf(want), valuesOf(w.all(t, topic, from, eager)), "from %d", from)
 		}
 	})
@@ -139,7 +131,7 @@ func TestFetchMovesPastGapsThatCompactionLeaves(t *testing.T) {
 func (w *testWire) roll() { time.Sleep(600 * time.Millisecond) }
 
 // compacted waits until compaction has left want records of a topic.
-func (w *testWire) compacted(t *testing.T, topic string, want int) (left []*kgo.Record) {
+func (w *testWire) compacted(t *testing.T, topic string, want int) (left []*fetchedRecord) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		if w.fake != nil {

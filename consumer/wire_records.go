@@ -1,12 +1,16 @@
 package consumer
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/firstseen/firstseen/dedup"
 )
 
 const (
@@ -17,11 +21,11 @@ const (
 	maxDecodedBytes = 256 << 20
 )
 
-// What a record and a header cost on top of their bytes. A record of 7 bytes, the least that there is,
-// costs 25 times as much as an object, so its bytes alone bound nothing.
+// What a record and a header cost on top of their bytes, with the message that a record becomes. A record of 7 bytes,
+// the least that there is, costs 44 times as much, so its bytes alone bound nothing.
 const (
-	recordCost  = int(unsafe.Sizeof(kgo.Record{}) + unsafe.Sizeof((*kgo.Record)(nil)))
-	headerCost  = int(unsafe.Sizeof(kgo.RecordHeader{}))
+	recordCost  = int(unsafe.Sizeof(fetchedRecord{}) + unsafe.Sizeof((*fetchedRecord)(nil)) + unsafe.Sizeof(dedup.Message{}))
+	headerCost  = int(unsafe.Sizeof(dedup.Header{}))
 	leastRecord = 7 // length, attributes, two deltas, key, value and header count: a byte each
 	leastHeader = 2
 )
@@ -73,10 +77,12 @@ type recordDecoder struct {
 	aborts  *aborts
 	inflate *decompressor
 	budget  *budget
+	copies  bool // records are copied out of the response, most of which is not theirs
 
-	records []*kgo.Record
+	records []*fetchedRecord
 	next    int64
 	bytes   int
+	names   []dedup.Header // headers of the last record, whose names mostly come again
 }
 
 // decode takes batches until the set ends or one is at fault. A fault behind progress is left for the
@@ -120,7 +126,7 @@ func (d *recordDecoder) take(b *batch) error {
 }
 
 // read decompresses and decodes a batch within the budget.
-func (d *recordDecoder) read(b *batch) ([]kgo.Record, error) {
+func (d *recordDecoder) read(b *batch) ([]fetchedRecord, error) {
 	d.budget.begin()
 	if err := d.budget.claim(len(b.payload)); err != nil {
 		return nil, err
@@ -137,20 +143,26 @@ func (d *recordDecoder) read(b *batch) ([]kgo.Record, error) {
 	if err := d.budget.claim(len(raw) - len(b.payload) + int(b.count)*recordCost); err != nil {
 		return nil, err
 	}
-	r := recordReader{Reader: kbin.Reader{Src: raw}, batch: b, topicPartition: d.topicPartition, budget: d.budget}
-	return r.all()
+	if d.copies && b.codec() == kgo.CodecNone {
+		raw = bytes.Clone(raw)
+	}
+	r := recordReader{Reader: kbin.Reader{Src: raw}, batch: *b, budget: d.budget, names: d.names}
+	records, err := r.all()
+	d.names = r.names
+	return records, err
 }
 
 // keep delivers the records from next on, and lets a control record end its producer's transaction.
-func (d *recordDecoder) keep(b *batch, records []kgo.Record) {
+func (d *recordDecoder) keep(b *batch, records []fetchedRecord) {
 	if b.has(controlFlag) {
-		if len(records) > 0 && isAbort(records[0].Key) {
+		if len(records) > 0 && isAbort(records[0].key) {
 			d.aborts.end(b.producerID)
 		}
 		return
 	}
+	d.records = slices.Grow(d.records, len(records))
 	for i := range records {
-		if records[i].Offset >= d.next {
+		if records[i].offset >= d.next {
 			d.records = append(d.records, &records[i])
 		}
 	}

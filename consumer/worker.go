@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/handlers"
@@ -230,10 +229,10 @@ func (w *worker) fill() {
 }
 
 // decode turns records into messages, and looks for their IDs.
-func (w *worker) decode(records []*kgo.Record) {
+func (w *worker) decode(records []*fetchedRecord) {
 	w.messages = slices.Grow(w.messages, len(records))
 	for _, r := range records {
-		w.messages = append(w.messages, decode(r, &w.partition.settings, w.partition.topicID))
+		w.messages = append(w.messages, w.partition.message(r))
 		w.size += recordSize(r)
 	}
 }

@@ -308,17 +308,18 @@ func (p *Processor) entries(ctx context.Context, ms []dedup.Message, targets []*
 
 // tenantsOf lists the tenants of a batch, and gives the place of each message's tenant in that list.
 func tenantsOf(ms []dedup.Message) (tenants []string, ofMessage func(i int) int) {
-	tenants = []string{ms[0].Tenant}
-	single := !slices.ContainsFunc(ms, func(m dedup.Message) bool { return m.Tenant != tenants[0] })
-	if single {
-		return tenants, func(int) int { return 0 }
-	}
-	places := map[string]int{tenants[0]: 0}
+	places := map[string]int{}
 	for i := range ms {
+		if i > 0 && ms[i].Tenant == ms[i-1].Tenant {
+			continue
+		}
 		if _, ok := places[ms[i].Tenant]; !ok {
 			places[ms[i].Tenant] = len(tenants)
 			tenants = append(tenants, ms[i].Tenant)
 		}
+	}
+	if len(tenants) == 1 {
+		return tenants, func(int) int { return 0 }
 	}
 	return tenants, func(i int) int { return places[ms[i].Tenant] }
 }

@@ -175,7 +175,7 @@ type Retry struct {
 
 // Batch is the size of what one transaction takes in.
 type Batch struct {
-	// Messages caps a batch's messages. Default 1000.
+	// Messages caps a batch's messages. Default 5000.
 	Messages int `koanf:"messages"`
 	// Bytes caps a batch's keys, values and headers; a larger message is a batch of its own. Default 4MiB.
 	Bytes Size `koanf:"bytes"`

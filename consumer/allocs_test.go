@@ -1,0 +1,163 @@
+package consumer
+
+import (
+	"bytes"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kbin"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// batchOf packs records into one batch, from an offset on.
+func batchOf(t testing.TB, codec string, first int64, records ...kmsg.Record) []byte {
+	t.Helper()
+	b := plainBatch(first)
+	for i, r := range records {
+		r.OffsetDelta = int32(i)
+		body := r.AppendTo(nil)[1:]
+		b.Records = append(append(b.Records, kbin.AppendVarint(nil, int32(len(body)))...), body...)
+	}
+	b.NumRecords, b.LastOffsetDelta = int32(len(records)), int32(len(records)-1)
+	if codec != "none" {
+		b.Records, b.Attributes = compress(t, codecs[codec], b.Records), int16(codecTypes[codec])
+	}
+	return recordSet(b)
+}
+
+// usual are records as most producers send them: a key, 300 bytes, and a UUID's text as message ID.
+func usual(n int) []kmsg.Record {
+	rs := make([]kmsg.Record, n)
+	for i := range rs {
+		rs[i] = kmsg.Record{Key: fmt.Append(nil, "key-", i), Value: bytes.Repeat([]byte{byte(i)}, 300),
+			Headers: []kmsg.Header{{Key: "message-id", Value: []byte(uuid.NewString())}}}
+	}
+	return rs
+}
+
+// pipe takes record sets the way from the decoder through a partition's buffer to its worker's messages.
+type pipe struct {
+	t       testing.TB
+	inflate *decompressor
+	worker  *worker
+	claims  int // of the last set
+}
+
+func newPipe(t testing.TB) *pipe {
+	t.Helper()
+	identity, err := dedup.NewIdentity()
+	require.NoError(t, err)
+	topic := Topic{Name: "orders", Identity: identity}
+	return &pipe{t: t, inflate: newDecompressor(testLimits.batchBytes),
+		worker: &worker{partition: newPartition(topicPartition{"orders", 3}, topicMetadata{}, topic)}}
+}
+
+func (p *pipe) messages(set []byte) []dedup.Message {
+	buffer := p.worker.partition
+	d := recordDecoder{topicPartition: buffer.topicPartition, aborts: newAborts(nil), inflate: p.inflate,
+		budget: &budget{limits: testLimits, most: testLimits.memory}}
+	if err := d.decode(set); err != nil {
+		p.t.Fatal(err)
+	}
+	buffer.next, p.claims = 0, d.bytes
+	buffer.add(&fetchedPartition{records: d.records, next: d.next, bytes: d.bytes})
+	p.worker.messages = nil
+	p.worker.decode(buffer.take(len(d.records), 1<<30).records)
+	return p.worker.messages
+}
+
+// skipUnderRace skips tests of what is allocated: the race detector allocates too, and has pools forget.
+func skipUnderRace(t *testing.T) {
+	t.Helper()
+	info, ok := debug.ReadBuildInfo()
+	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		t.Skip("the race detector is on")
+	}
+}
+
+// least is the least of some measurements, since other tests' goroutines allocate too.
+func least[T int | float64](measure func() T) T {
+	found := measure()
+	for range 4 {
+		found = min(found, measure())
+	}
+	return found
+}
+
+// requireAllocations checks how many allocations a message takes that comes in batches of some records.
+func requireAllocations(t *testing.T, most float64, codec string, n, batches int) {
+	t.Helper()
+	var set []byte
+	for i := range batches {
+		set = append(set, batchOf(t, codec, int64(i*n), usual(n)...)...)
+	}
+	p := newPipe(t)
+	require.Len(t, p.messages(set), n*batches)
+	each := least(func() float64 { return testing.AllocsPerRun(10, func() { p.messages(set) }) }) / float64(n*batches)
+	t.Logf("%s: %.3f allocations a message in batches of %d", codec, each, n)
+	require.LessOrEqual(t, each, most)
+}
+
+func TestFetchedMessagesShareTheirAllocations(t *testing.T) {
+	skipUnderRace(t)
+	for _, codec := range []string{"none", "lz4", "zstd"} {
+		requireAllocations(t, .1, codec, 1000, 1)
+		requireAllocations(t, .5, codec, 20, 50)
+		requireAllocations(t, 4, codec, 1, 200)
+	}
+}
+
+func withHeaders(n int) kmsg.Record {
+	r := kmsg.Record{Value: []byte("v")}
+	for i := range n {
+		r.Headers = append(r.Headers, kmsg.Header{Key: fmt.Sprint("h", i)})
+	}
+	return r
+}
+
+// What a batch claims is what its messages count for in the buffers.
+func TestBatchClaimsAllThatItsMessagesTake(t *testing.T) {
+	skipUnderRace(t)
+	const n = 3000
+	for name, headers := range map[string]func(i int) int{
+		"no headers":     func(int) int { return 0 },
+		"one each":       func(int) int { return 1 },
+		"now and then":   func(i int) int { return i % 2 * 3 },
+		"ever more":      func(i int) int { return i / 500 },
+		"many at first":  func(i int) int { return max(0, 200-i*100) },
+		"many in a few":  func(i int) int { return max(0, i%300-100) / 199 * 255 },
+		"none but one's": func(i int) int { return i / (n - 1) * 300 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			rs := make([]kmsg.Record, n)
+			for i := range rs {
+				rs[i] = withHeaders(headers(i))
+			}
+			set, p := batchOf(t, "none", 0, rs...), newPipe(t)
+			p.messages(set)
+			took := least(func() int { return allocated(func() { p.messages(set) }) })
+			t.Logf("%d bytes claimed, %d of them for the batch itself; %d allocated", p.claims, len(set), took)
+			require.Less(t, took, (p.claims-len(set))*11/10, "the allocator rounds up")
+		})
+	}
+}
+
+// A partition that waits must not keep a whole response, of which it counts its own part only.
+func TestSmallPartOfAResponseIsNotKeptWithTheWhole(t *testing.T) {
+	w := newWire(nil, nil, "", 0)
+	body := bytes.Join([][]byte{batchOf(t, "none", 0, usual(1)...), batchOf(t, "none", 0, usual(100)...)}, nil)
+	small, large := fetchPartition{topic: "orders", partition: 0}, fetchPartition{topic: "orders", partition: 1}
+	cut := len(batchOf(t, "none", 0, usual(1)...))
+	got := w.decode([]fetchPartition{small, large}, fetchResponse{version: fetchByName, partitions: []partitionResponse{
+		{topic: "orders", partition: 0, records: body[:cut]}, {topic: "orders", partition: 1, records: body[cut:]},
+	}}, eager)
+	clear(body)
+	require.Equal(t, usual(1)[0].Key, got[0].records[0].key)
+	require.Equal(t, make([]byte, 300), got[1].records[7].value, "what is most of a response is not copied")
+}

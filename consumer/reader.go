@@ -1,0 +1,161 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/sasl"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// ReaderConfig says how a Reader reads. Only Brokers is required.
+type ReaderConfig struct {
+	// Brokers are addresses to find the cluster by, host:port. Required.
+	Brokers []string
+	// ClientID is what brokers call this program in their logs. Default "firstseen".
+	ClientID string
+	// TLS, if set, encrypts all connections.
+	TLS *tls.Config
+	// SASL, if set, authenticates all connections.
+	SASL sasl.Mechanism
+
+	// OnLoss is what happens where messages of a range were deleted before they were read: Fail (default), or Continue
+	// with what is left, which is logged with the range of offsets.
+	OnLoss Policy
+
+	// MaxBatch caps a page's messages. Default that of Config.
+	MaxBatch int
+	// MaxBatchBytes caps a page's keys, values and headers; a single larger message is a page of its own. Default 4 MiB.
+	MaxBatchBytes int
+	// Concurrency is how many pages are decoded and handed over at once. Default 4.
+	Concurrency int
+	// BufferBytes bounds the records that are fetched ahead, decompressed. Default 64 MiB.
+	BufferBytes int
+	// FetchWait is how long a broker waits for records before it answers. Default 500 ms.
+	FetchWait time.Duration
+	// FetchBytes caps a fetch's answer, compressed. Default 8 MiB.
+	FetchBytes int
+	// RequestTimeout bounds each request to a broker, beyond what it asks the broker to wait. Default 10 s.
+	RequestTimeout time.Duration
+	// MetadataInterval is the time between two looks at the cluster, for leaders that moved. Default 5 s.
+	MetadataInterval time.Duration
+
+	// Logger gets what an operator should know; never a payload or a key. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// Fail is the policy that ends a Read with an error.
+const Fail Policy = "fail"
+
+// Range is what to read of a partition: the offsets from From up to, but not including, To.
+type Range struct {
+	Partition int32
+	From, To  int64
+}
+
+// Page is the next part of a range.
+type Page struct {
+	Topic     string
+	TopicID   uuid.UUID // zero where the brokers are older than 2.8
+	Partition int32
+	// Messages are in the order of their offsets, and as a handler would get them. There may be none: compaction, aborted
+	// transactions and their markers leave gaps.
+	Messages []dedup.Message
+	// Next is the offset after the page, past such gaps, and at most the range's To. The last page's is the range's end.
+	Next int64
+}
+
+// Reader reads ranges of topics' partitions, by the way that a [Consumer]'s messages take up to their handlers. It joins
+// no group and commits no offsets, so that consumers go on beside it. Make it with NewReader. It is safe for concurrent
+// use; all that it reads at once shares Concurrency and BufferBytes.
+type Reader struct {
+	cfg       Config
+	transport *kafka.Transport
+	wire      *wire
+
+	memory *memory
+	slots  chan struct{} // one for each page that may be out
+}
+
+// NewReader checks the config, every fault at once, and makes a Reader. It talks to no broker yet.
+func NewReader(cfg ReaderConfig) (*Reader, error) {
+	c, err := cfg.prepared()
+	if err != nil {
+		return nil, fmt.Errorf("reader config: %w", err)
+	}
+	transport := c.transport()
+	return &Reader{
+		cfg: c, transport: transport,
+		wire:   newWire(transport, c.Brokers, c.ClientID, c.RequestTimeout),
+		memory: newMemory(c.BufferBytes),
+		slots:  make(chan struct{}, c.Transactions),
+	}, nil
+}
+
+// prepared is the config of a consumer that would read in this way.
+func (c *ReaderConfig) prepared() (Config, error) {
+	p := Config{
+		Brokers: c.Brokers, ClientID: c.ClientID, TLS: c.TLS, SASL: c.SASL, OnLoss: cmp.Or(c.OnLoss, Fail),
+		MaxBatch: c.MaxBatch, MaxBatchBytes: c.MaxBatchBytes, Transactions: c.Concurrency, BufferBytes: c.BufferBytes,
+		FetchWait: c.FetchWait, FetchBytes: c.FetchBytes, RequestTimeout: c.RequestTimeout,
+		MetadataInterval: c.MetadataInterval, Logger: c.Logger,
+	}
+	p.setDefaults()
+	var faults []error
+	if len(c.Brokers) == 0 {
+		faults = append(faults, errors.New("brokers: at least one address is required"))
+	}
+	faults = append(faults, oneOf("on loss", p.OnLoss, Fail, Continue))
+	return p, errors.Join(faults...)
+}
+
+// Close closes the Reader's connections. Nothing may be reading any more.
+func (r *Reader) Close() { r.transport.CloseIdleConnections() }
+
+// Read hands the messages of the ranges, one range for a partition at most, to f page by page. A partition's pages come
+// in their order, one at a time; those of several partitions come at once, from several goroutines. Once f has returned,
+// a page counts no longer for BufferBytes. Only committed messages are read, and their IDs are found as topic says.
+//
+// A range ends at its To, or where its partition ended when Read was called, at its last stable offset: what is
+// produced later, or lies behind a transaction that was open then, is not read. A range that begins there or beyond has
+// no page.
+//
+// Read returns nil when all ranges are read. It returns an error when f does, when ctx ends, when messages were deleted
+// (see ReaderConfig.OnLoss) or can't be decoded, and when the topic or a partition does not exist, is deleted or made
+// anew meanwhile; f's ctx ends then too. Brokers that are away or refuse to answer are asked again, which is logged,
+// until ctx ends. f never runs when Read has returned.
+func (r *Reader) Read(ctx context.Context, topic Topic, ranges []Range, f func(context.Context, Page) error) error {
+	topic, err := readable(topic, ranges)
+	if err == nil {
+		err = newPass(ctx, r, topic, f).run(r, ranges)
+	}
+	if err != nil {
+		return fmt.Errorf("read topic %s: %w", topic.Name, err)
+	}
+	return nil
+}
+
+// readable fills in a topic's defaults and reports every fault of what is to be read.
+func readable(topic Topic, ranges []Range) (Topic, error) {
+	c := Config{Topics: []Topic{topic}}
+	faults := []error{c.prepareTopics([]string{topic.Name})}
+	seen := map[int32]bool{}
+	for _, r := range ranges {
+		if r.From < 0 || r.To < r.From {
+			faults = append(faults, fmt.Errorf("partition %d: from %d to %d is no range", r.Partition, r.From, r.To))
+		}
+		if seen[r.Partition] {
+			faults = append(faults, fmt.Errorf("partition %d: named twice", r.Partition))
+		}
+		seen[r.Partition] = true
+	}
+	return c.Topics[0], errors.Join(faults...)
+}

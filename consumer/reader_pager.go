@@ -1,0 +1,138 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// pager takes one partition through its range.
+type pager struct {
+	*pass
+	partition  *partition
+	next, end  int64     // what is left to read
+	shortSince time.Time // since when the partition ends below the range's end; zero: it does not
+}
+
+func (g *pager) run() {
+	defer func() {
+		if g.next < g.end {
+			g.fail(errors.New("the goroutine that a page was handed over in was ended")) // unless there was an error before
+		}
+	}()
+	for g.next < g.end && g.await() && g.slot() {
+		if err := g.turn(); err != nil {
+			g.fail(err)
+		}
+	}
+}
+
+// turn uses a slot for the next page.
+func (g *pager) turn() error {
+	defer func() { <-g.slots }()
+	return g.page()
+}
+
+// await waits until there is something to take, or nothing is left.
+func (g *pager) await() bool {
+	look := time.NewTicker(g.cfg.FetchWait)
+	defer look.Stop()
+	for g.ctx.Err() == nil {
+		if g.partition.beyond(g.next) {
+			return true
+		}
+		select {
+		case <-g.ctx.Done():
+		case <-g.partition.data.c:
+		case <-look.C:
+			g.look()
+		}
+	}
+	return false
+}
+
+// slot waits for the right to have a page out.
+func (g *pager) slot() bool {
+	select {
+	case g.slots <- struct{}{}:
+		return true
+	case <-g.ctx.Done():
+		return false
+	}
+}
+
+// page hands the next page over.
+func (g *pager) page() error {
+	t := g.partition.take(g.cfg.MaxBatch, g.cfg.MaxBatchBytes)
+	defer g.memory.giveBack(t.bytes)
+	next := min(t.next, g.end)
+	if next == g.next {
+		return nil
+	}
+	b := g.partition
+	page := Page{Topic: b.topic, TopicID: b.topicID, Partition: b.partition, Messages: g.decode(t.records), Next: next}
+	if err := g.f(g.ctx, page); err != nil {
+		return fmt.Errorf("page %s@%d: %w", b, g.next, err)
+	}
+	g.next, g.shortSince = next, time.Time{}
+	return nil
+}
+
+// decode turns the range's records into messages.
+func (g *pager) decode(records []*fetchedRecord) []dedup.Message {
+	messages := make([]dedup.Message, 0, len(records))
+	for _, r := range records {
+		if r.offset < g.end {
+			messages = append(messages, g.partition.message(r))
+		}
+	}
+	return messages
+}
+
+// look finds out why nothing comes. Where compaction took the range's last messages and all behind them, no fetch ever
+// moves on.
+func (g *pager) look() {
+	if !g.partition.stalled() {
+		return
+	}
+	found, err := g.probe(g.next)
+	switch {
+	case errors.Is(err, kerr.OffsetOutOfRange), err == nil && found.lastStable < g.end:
+		g.short()
+	case err == nil && found.next == g.next:
+		// A broker also answers nothing for what its tiered storage is slow to give. Only what was never tiered can be
+		// missing at the end, so that nothing being there too is the proof.
+		if last, err := g.probe(g.end - 1); err == nil && last.next == g.end-1 {
+			g.partition.readFrom(g.end)
+		}
+	}
+}
+
+// probe asks for the least there is from an offset on, for this partition alone: the answer for many may have no room
+// for it.
+func (g *pager) probe(offset int64) (fetchedPartition, error) {
+	leader, part := g.partition.at(offset)
+	found, err := g.wire.fetch(g.ctx, leader, []fetchPartition{part}, fetchOptions{maxBytes: 1})
+	if err != nil {
+		return fetchedPartition{}, err
+	}
+	if found[0].err == nil && found[0].lastStable < 0 {
+		return found[0], errors.New("throttled")
+	}
+	return found[0], found[0].err
+}
+
+// short gives up where the partition goes on to end below the range's end. A new leader is behind only for a moment.
+func (g *pager) short() {
+	if g.shortSince.IsZero() {
+		g.shortSince = time.Now()
+	}
+	if time.Since(g.shortSince) >= idleLooks*g.cfg.MetadataInterval {
+		g.fail(fmt.Errorf("partition %d ends below %d now, which it did not before: it was cut off or made anew",
+			g.partition.partition, g.end))
+	}
+}

@@ -1,0 +1,111 @@
+package consumer
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/firstseen/firstseen/consumer/consumertest"
+)
+
+// recordsAt are records of these offsets, from the first up to the end.
+func recordsAt(first, end int64) *fetchedPartition {
+	f := &fetchedPartition{next: end, bytes: int(end - first)}
+	for at := first; at < end; at++ {
+		f.records = append(f.records, &fetchedRecord{offset: at})
+	}
+	return f
+}
+
+// Two leaders answer where a partition moves while it is being fetched, and in any order.
+func TestPagesHoldNoRecordTwiceWhereTwoLeadersAnswered(t *testing.T) {
+	for name, answers := range map[string][][2]int64{
+		"the same":             {{0, 10}, {0, 10}, {10, 40}},
+		"the first less":       {{0, 10}, {0, 25}, {25, 40}},
+		"the second less":      {{0, 25}, {0, 10}, {10, 40}},
+		"the second very late": {{0, 10}, {10, 25}, {0, 5}, {5, 40}},
+	} {
+		for _, most := range []int{1, 3, 7, 100} {
+			t.Run(fmt.Sprintf("%s, pages of %d", name, most), func(t *testing.T) {
+				r, err := NewReader(ReaderConfig{Brokers: []string{"127.0.0.1:1"}, MaxBatch: most})
+				require.NoError(t, err)
+				var got []int64
+				topic, err := readable(Topic{Name: "orders"}, nil)
+				require.NoError(t, err)
+				p := newPass(t.Context(), r, topic, func(_ context.Context, page Page) error {
+					for _, m := range page.Messages {
+						got = append(got, m.Offset)
+						require.Less(t, m.Offset, page.Next)
+					}
+					return nil
+				})
+				defer p.finish()
+				g := &pager{pass: p, partition: newPartition(topicPartition{"orders", 3}, topicMetadata{}, topic), end: 35}
+				g.partition.readFrom(0)
+				for _, a := range answers {
+					f := recordsAt(a[0], a[1])
+					p.memory.take(f.bytes)
+					if !g.partition.add(f) {
+						p.memory.giveBack(f.bytes)
+					}
+				}
+				for g.partition.beyond(g.next) && g.next < g.end {
+					require.NoError(t, g.page())
+				}
+				require.Len(t, got, 35)
+				for i, offset := range got {
+					require.EqualValues(t, i, offset)
+				}
+				require.EqualValues(t, 35, g.next)
+				p.memory.giveBack(g.partition.discard())
+				require.Zero(t, p.memory.used)
+			})
+		}
+	}
+}
+
+func TestReaderKeepsToItsMemory(t *testing.T) {
+	const limit = 1 << 20
+	addr, topic := consumertest.NewFake(t, kfake.NumBrokers(1)).Addr, consumertest.Name(t)
+	consumertest.CreateTopic(t, addr, topic, 3)
+	var ranges []Range
+	for p := range int32(3) {
+		for range 40 {
+			value := make([]byte, 100_000)
+			_, _ = rand.Read(value) // so that compression has no part in it
+			consumertest.ProduceTo(t, addr, &kgo.Record{Topic: topic, Partition: p, Value: value})
+		}
+		ranges = append(ranges, Range{Partition: p, To: 40})
+	}
+	r, err := NewReader(ReaderConfig{Brokers: []string{addr}, BufferBytes: limit, MaxBatch: 1})
+	require.NoError(t, err)
+	defer r.Close()
+	used := func() int {
+		r.memory.mu.Lock()
+		defer r.memory.mu.Unlock()
+		return r.memory.used
+	}
+	n := 0
+	r.slots = make(chan struct{}, 1)
+	err = r.Read(t.Context(), Topic{Name: topic}, ranges, func(ctx context.Context, page Page) error {
+		n += len(page.Messages)
+		if n == 1 {
+			require.Eventually(t, r.memory.full, waitLimit, waitTick)
+		}
+		require.Less(t, used(), 2*limit)
+		_, err := r.Latest(ctx, topic) // while this is under way more would be fetched
+		return err
+	})
+	require.NoError(t, err)
+	require.Equal(t, 120, n)
+	require.Zero(t, used())
+
+	err = r.Read(t.Context(), Topic{Name: topic}, ranges, func(context.Context, Page) error { return context.Canceled })
+	require.ErrorIs(t, err, context.Canceled)
+	require.Zero(t, used(), "also where it ended early")
+}

@@ -1,0 +1,127 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// pass is one Read. run owns every goroutine of it and returns when all have ended.
+type pass struct {
+	fetching // until the ranges are read or the first error, which ends ctx
+	settings Topic
+	topic    topicMetadata // as it was at the start
+	slots    chan struct{}
+	fail     context.CancelCauseFunc
+	f        func(context.Context, Page) error
+}
+
+func newPass(ctx context.Context, r *Reader, settings Topic, f func(context.Context, Page) error) *pass {
+	p := &pass{
+		fetching: fetching{cfg: &r.cfg, wire: r.wire, memory: r.memory, log: r.cfg.Logger,
+			partitions: map[topicPartition]*partition{}},
+		settings: settings, slots: r.slots, f: f,
+	}
+	p.decider = p
+	p.ctx, p.fail = context.WithCancelCause(ctx)
+	return p
+}
+
+// run begins the pass and takes it to its end.
+func (p *pass) run(r *Reader, ranges []Range) error {
+	defer p.finish()
+	pagers, err := p.begin(r, ranges)
+	if err != nil || len(pagers) == 0 {
+		return err
+	}
+	p.startLoops()
+	p.goexits.Go(p.watch)
+	var reading sync.WaitGroup
+	for _, g := range pagers {
+		reading.Go(g.run)
+	}
+	reading.Wait()
+	for _, g := range pagers {
+		if g.next < g.end {
+			return context.Cause(p.ctx)
+		}
+	}
+	return nil
+}
+
+// finish ends everything that belongs to the pass.
+func (p *pass) finish() {
+	p.fail(nil)
+	p.goexits.Wait()
+	p.discard()
+}
+
+// begin finds out where the ranges end, and makes a pager for each that holds anything.
+func (p *pass) begin(r *Reader, ranges []Range) (pagers []*pager, err error) {
+	partitions := make([]int32, len(ranges))
+	for i := range ranges {
+		partitions[i] = ranges[i].Partition
+	}
+	topic, ends, err := r.lookUp(p.ctx, p.settings.Name, partitions, latestOffset)
+	if err != nil {
+		return nil, err
+	}
+	p.topic = topic
+	for _, r := range ranges {
+		end := min(r.To, ends[r.Partition])
+		if r.From >= end {
+			continue
+		}
+		b := newPartition(topicPartition{topic.name, r.Partition}, topic, p.settings)
+		b.end = end
+		b.readFrom(r.From)
+		p.partitions[b.topicPartition] = b
+		pagers = append(pagers, &pager{pass: p, partition: b, next: r.From, end: end})
+	}
+	return pagers, nil
+}
+
+// watch looks at the cluster now and then.
+func (p *pass) watch() {
+	for sleep(p.ctx, p.cfg.MetadataInterval) {
+		p.refresh()
+	}
+}
+
+// refresh brings the leaders up to date and ends the pass where the topic is not the one that it began with.
+func (p *pass) refresh() {
+	found, err := p.wire.metadata(p.ctx, []string{p.topic.name})
+	if err != nil {
+		if p.ctx.Err() == nil {
+			p.log.Warn("metadata not refreshed", "error", err)
+		}
+		return
+	}
+	switch now := found[p.topic.name]; {
+	case isGone(now.err):
+		p.fail(errors.New("it was deleted meanwhile"))
+	case now.err == nil && now.id != p.topic.id:
+		p.fail(errors.New("it was deleted and created again meanwhile"))
+	default:
+		p.follow(found)
+	}
+}
+
+// outOfRange ends the pass where messages were deleted, or goes on behind them.
+func (p *pass) outOfRange(b *partition) {
+	at, first, ok := p.firstLeft(b)
+	first = min(first, b.end)
+	switch {
+	case !ok:
+	case at >= first:
+		b.pause(errorPause) // a leader that is new is behind for a moment; if it stays so, the pager gives up
+	case p.cfg.OnLoss == Continue:
+		p.skipLost(b, at, first)
+	default:
+		p.fail(fmt.Errorf("messages %s@%d to %d were deleted before they were read", b, at, first-1))
+	}
+}
+
+// undecodable ends the pass.
+func (p *pass) undecodable(_ *partition, _ int64, err error) { p.fail(err) }
