@@ -3,10 +3,10 @@
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race lint bench build
+.PHONY: help demo test race lint bench bench-quick build
 
 help: ## list these commands
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 demo: ## a stream with duplicates takes effect once while the consumer is being killed (needs only Go)
 	go run ./cmd/firstseen dev $(DEMO)
@@ -22,10 +22,12 @@ lint: ## gofmt, go vet and golangci-lint
 	go vet ./...
 	$(GOLANGCI) run
 
-bench: ## ratios: accept to a raw COPY, end to end to a transaction per message, failing handlers (needs Java 17 and Maven)
-	go test ./dedup -run '^$$' -bench Accept -benchtime 1x
-	go test ./consumer -run '^$$' -bench EndToEnd -benchtime 1x
-	go test ./handlers -run '^$$' -bench 'Failing|LaneDrain' -benchtime 1x
+bench: ## all figures, against peers and limits, and the chart: about an hour on a quiet machine (needs Java 17 and Maven)
+	mkdir -p bin
+	go run ./cmd/firstseen bench --json bin/bench.json --chart docs/bench.svg
+
+bench-quick: ## the same, small and coarse, in under three minutes
+	go run ./cmd/firstseen bench --quick
 
 build: ## bin/firstseen
 	go build -o bin/firstseen ./cmd/firstseen

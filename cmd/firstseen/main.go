@@ -67,7 +67,7 @@ handlers do and the position in the topic are committed in one transaction.`,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, "%v", err) })
-	root.AddCommand(newRun(), newMigrate(), newDead(), newConflicts(), newExplain(), newDev(), newVersion())
+	root.AddCommand(newRun(), newMigrate(), newDead(), newConflicts(), newExplain(), newDev(), newBench(), newVersion())
 	return root
 }
 

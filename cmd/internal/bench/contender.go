@@ -1,0 +1,200 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/firstseen/firstseen/cmd/internal/heap"
+	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/handlers"
+)
+
+// workloads are firstseen's handlers by name. Each writes one row of effects for a message but waiting and nothing.
+var workloads = map[string]func(job) handlers.BatchHandler{
+	"queued":  func(job) handlers.BatchHandler { return handlers.Queue(handlers.QueuedFunc(queueEffect)) },
+	"set":     func(job) handlers.BatchHandler { return handlers.BatchHandlerFunc(copyEffects) },
+	"waiting": func(j job) handlers.BatchHandler { return handlers.Each(waiting(j.Wait)) },
+	"slow":    func(j job) handlers.BatchHandler { return slowly(j.Wait) },
+	"nothing": func(job) handlers.BatchHandler { return handlers.BatchHandlerFunc(nothing) },
+}
+
+func queueEffect(b *pgx.Batch, m dedup.Message) error {
+	b.Queue(`insert into bench_effects (id, payload) values ($1, $2)`, m.ID, m.Value)
+	return nil
+}
+
+// copyEffects is how a handler for batches writes many rows.
+func copyEffects(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
+	_, err := tx.CopyFrom(ctx, pgx.Identifier{"bench_effects"}, []string{"id", "payload"},
+		pgx.CopyFromSlice(len(ms), func(i int) ([]any, error) { return []any{[16]byte(ms[i].ID), ms[i].Value}, nil }))
+	return err
+}
+
+func waiting(d time.Duration) handlers.HandlerFunc {
+	return func(ctx context.Context, _ pgx.Tx, _ dedup.Message) error {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(d):
+			return nil
+		}
+	}
+}
+
+// slowly is copyEffects on a database that takes its time for each batch.
+func slowly(d time.Duration) handlers.BatchHandlerFunc {
+	return func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
+		if _, err := tx.Exec(ctx, `select pg_sleep($1)`, d.Seconds()); err != nil {
+			return err
+		}
+		return copyEffects(ctx, tx, ms)
+	}
+}
+
+func nothing(context.Context, pgx.Tx, []dedup.Message) error { return nil }
+
+// Contend is firstseen as a contender: it reads its job from in, and writes its outcome to out.
+func Contend(ctx context.Context, in io.Reader, out io.Writer) error {
+	var j job
+	if err := json.NewDecoder(in).Decode(&j); err != nil {
+		return fmt.Errorf("read the job: %w", err)
+	}
+	if j.Profile != "" {
+		f, err := os.Create(j.Profile)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	do := j.consume
+	if j.Handler == fetchOnly {
+		do = j.read
+	}
+	o, err := do(ctx)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(o)
+}
+
+// consume runs the consumer until the group's positions say that all messages are through.
+func (j job) consume(ctx context.Context) (o outcome, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	start := time.Now()
+	pool, err := j.pool(ctx)
+	if err != nil {
+		return o, err
+	}
+	defer pool.Close()
+	c, err := j.consumer(ctx, pool)
+	if err != nil {
+		return o, err
+	}
+	watch, err := pgx.Connect(ctx, j.DSN)
+	if err != nil {
+		return o, err
+	}
+	defer func() { _ = watch.Close(context.WithoutCancel(ctx)) }()
+	before := mallocs()
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	err = j.await(ctx, watch, start, &o)
+	o.Allocations, o.PeakBytes = mallocs()-before, peakMemory()
+	cancel()
+	if e := <-ended; err == nil {
+		err = e
+	}
+	return o, err
+}
+
+func mallocs() uint64 {
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	return memory.Mallocs
+}
+
+// contenderName is what a contender's connections are called in pg_stat_activity.
+const contenderName = "contender"
+
+// connections is how many a contender may have: as many as `firstseen run` gives itself.
+func (j job) connections() int { return cmp.Or(j.Transactions, 4) + 4 }
+
+func (j job) pool(ctx context.Context) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(j.DSN)
+	if err != nil {
+		return nil, err
+	}
+	cfg.MaxConns = int32(j.connections())
+	cfg.ConnConfig.RuntimeParams["application_name"] = contenderName
+	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
+func (j job) consumer(ctx context.Context, pool *pgxpool.Pool) (*consumer.Consumer, error) {
+	store, err := dedup.Open(ctx, pool, dedup.Config{Inbox: cmp.Or(j.Inbox, j.Group)})
+	if err != nil {
+		return nil, err
+	}
+	workload, ok := workloads[j.Handler]
+	if !ok {
+		return nil, fmt.Errorf("no workload %q", j.Handler)
+	}
+	quiet := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	registry := &handlers.Registry{}
+	if err := registry.Register("bench", workload(j), j.Topic); err != nil {
+		return nil, err
+	}
+	processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: registry, Logger: quiet})
+	if err != nil {
+		return nil, err
+	}
+	heap.Limit(j.BufferBytes)
+	return consumer.New(consumer.Config{Brokers: j.Brokers, Group: j.Group, MaxBatch: j.MaxBatch, Transactions: j.Transactions,
+		BufferBytes: j.BufferBytes, HeartbeatInterval: j.Heartbeat, Logger: quiet}, processor)
+}
+
+const progress = `select coalesce(sum(next_offset), 0)::bigint, count(owner) from firstseen.positions where consumer = $1`
+
+// await looks at the positions until they add up to the job's messages, and times it.
+func (j job) await(ctx context.Context, conn *pgx.Conn, start time.Time, o *outcome) error {
+	for {
+		var done, owned int
+		err := conn.QueryRow(ctx, progress, j.Group).Scan(&done, &owned)
+		if o.Seconds, o.Messages = time.Since(start).Seconds(), done; o.FirstMessages == 0 && owned >= j.Partitions {
+			o.FirstSeconds, o.FirstMessages = o.Seconds, done
+		}
+		if err != nil || done >= j.Messages {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(o.nextLook(j.Messages)):
+		}
+	}
+}
+
+// nextLook is how long to wait for the next look at what is done: looks must neither cost nor come late.
+func (o *outcome) nextLook(messages int) time.Duration {
+	if o.Messages == 0 {
+		return 5 * time.Millisecond
+	}
+	left := o.Seconds * float64(messages-o.Messages) / float64(o.Messages)
+	return min(max(time.Duration(left*float64(time.Second))/5, 2*time.Millisecond), 50*time.Millisecond)
+}
