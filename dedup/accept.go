@@ -122,7 +122,7 @@ func (s *Store) accept(ctx context.Context, b *Batch, cols *columns) (*Tx, error
 	if err != nil {
 		return nil, err
 	}
-	registerArrays(conn.Conn())
+	registerTypes(conn.Conn())
 	tx := &Tx{store: s, conn: conn, batch: b, cols: cols, handler: handlerTx{gate: &gate{}}}
 
 	var outcomes []int16

@@ -131,8 +131,8 @@ var arrayTypes = []struct {
 	{"_timestamptz", pgtype.TimestamptzArrayOID, timestampArray(nil)},
 }
 
-// registerArrays teaches a connection the array parameters, once.
-func registerArrays(conn *pgx.Conn) {
+// registerTypes teaches a connection the array parameters, and UUIDs, once.
+func registerTypes(conn *pgx.Conn) {
 	m := conn.TypeMap()
 	if t, ok := m.TypeForOID(pgtype.UUIDArrayOID); ok {
 		if _, done := t.Codec.(arrayCodec); done {
@@ -144,6 +144,7 @@ func registerArrays(conn *pgx.Conn) {
 		m.RegisterType(&pgtype.Type{Name: a.name, OID: a.oid, Codec: arrayCodec{t.Codec}})
 		m.RegisterDefaultPgType(a.value, a.name)
 	}
+	registerUUID(m)
 }
 
 // arrayCodec is pgx's codec of an array type that also takes the finished arrays above.

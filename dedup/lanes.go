@@ -60,7 +60,7 @@ func (s *Store) LoadLanes(ctx context.Context, claims []Claim, each int) (*Tx, *
 	if err != nil {
 		return nil, nil, fmt.Errorf("load lanes: %w", err)
 	}
-	registerArrays(conn.Conn())
+	registerTypes(conn.Conn())
 	batch := &Batch{}
 	tx := &Tx{store: s, conn: conn, batch: batch, handler: handlerTx{gate: &gate{}}, lanes: claims}
 	q := &pgx.Batch{}
@@ -175,7 +175,7 @@ func (s *Store) UncountAttempt(ctx context.Context, c Claim, id uuid.UUID) error
 // claim does not count.
 func (s *Store) ReleaseLanes(ctx context.Context, claims []Claim, due time.Duration) error {
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
-		registerArrays(tx.Conn())
+		registerTypes(tx.Conn())
 		_, err := tx.Exec(ctx, s.sql.releaseLanes, append(claimColumns(claims), due.Milliseconds())...)
 		return err
 	})

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
-	"github.com/firstseen/firstseen/cmd/internal/heap"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/handlers"
@@ -40,8 +39,8 @@ answers, for a cluster that is being set up or rolled refuses in passing; each r
 SIGTERM or SIGINT: open batches are finished, for at most timeouts.drain, offsets are committed and the group is
 left. A second signal ends the program at once: what was open is rolled back by Postgres and comes again.
 
-The process stays below about fetch.buffer + 64 MiB of memory, at the price of more frequent garbage collections where it
-would need more. GOMEMLIMIT (see Go's runtime package) sets another limit, "off" none.
+The process takes about twice fetch.buffer and 80 MiB of memory at its top rate. Where that is too much, set GOMEMLIMIT
+(see Go's runtime package) to fetch.buffer + 40 MiB: it then stays below fetch.buffer + 64 MiB, at a lower top rate.
 
 Exit codes:
   0    ended by a signal, cleanly; or --check found no fault
@@ -102,7 +101,6 @@ func run(ctx context.Context, cfg config.Config, log *slog.Logger, migrate bool)
 	if err != nil {
 		return err
 	}
-	heap.Limit(settings.BufferBytes)
 	c, err := consumer.New(settings, processor)
 	if err != nil {
 		return err

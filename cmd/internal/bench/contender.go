@@ -9,13 +9,13 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"runtime/pprof"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/firstseen/firstseen/cmd/internal/heap"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/handlers"
@@ -164,7 +164,9 @@ func (j job) consumer(ctx context.Context, pool *pgxpool.Pool) (*consumer.Consum
 	if err != nil {
 		return nil, err
 	}
-	heap.Limit(j.BufferBytes)
+	if j.MemoryLimit > 0 {
+		debug.SetMemoryLimit(int64(j.MemoryLimit)) // as GOMEMLIMIT does
+	}
 	return consumer.New(consumer.Config{Brokers: j.Brokers, Group: j.Group, MaxBatch: j.MaxBatch, Transactions: j.Transactions,
 		BufferBytes: j.BufferBytes, HeartbeatInterval: j.Heartbeat, Logger: quiet}, processor)
 }

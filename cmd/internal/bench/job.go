@@ -31,7 +31,8 @@ type job struct {
 	MaxBatch     int           `json:"max_batch,omitempty"`
 	Transactions int           `json:"transactions,omitempty"`
 	BufferBytes  int           `json:"buffer_bytes,omitempty"`
-	Wait         time.Duration `json:"wait,omitempty"` // of the handler that waits
+	MemoryLimit  int           `json:"memory_limit,omitempty"` // of Go's heap
+	Wait         time.Duration `json:"wait,omitempty"`         // of the handler that waits
 	Heartbeat    time.Duration `json:"heartbeat,omitempty"`
 	Profile      string        `json:"profile,omitempty"` // a file for a CPU profile
 }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -11,8 +12,13 @@ const memoryBuffer = 16 << 20
 // slowBatch is what a batch takes longer on a slow database: the buffer is full all the time.
 const slowBatch = 40 * time.Millisecond
 
-// use is a run of firstseen of which memory counts, not time.
+// memoryLimit is the limit for Go's heap under which the process stays within its budget: what it takes beside its heap
+// is the program itself.
+const memoryLimit = memoryBuffer + 40<<20
+
+// use is a run of firstseen of which memory counts.
 type use struct {
+	name string
 	job
 	l           *lab
 	d           *database
@@ -20,8 +26,9 @@ type use struct {
 	allocations series // for each message
 }
 
-// memory takes messages at the top rate, from a fast and from a slow database, and looks at what the process took; and at
-// what it allocates for a message, with a handler that does nothing and with one that queues an INSERT.
+// memory takes messages at the top rate, from a fast and from a slow database, with and without a limit to Go's heap, and
+// looks at what the process took; and at what it allocates for a message, with a handler that does nothing and with one
+// that queues an INSERT.
 func memory(ctx context.Context, l *lab) error {
 	d, err := l.database(ctx)
 	if err != nil {
@@ -33,30 +40,43 @@ func memory(ctx context.Context, l *lab) error {
 	if err != nil {
 		return err
 	}
-	uses := map[string]*use{}
-	var contenders []contender
-	for _, j := range []job{{Handler: "set"}, {Handler: "slow", Wait: slowBatch}, {Handler: "nothing"}, {Handler: "queued"}} {
-		j.Topic, j.Messages, j.Partitions, j.BufferBytes = topic, messages, partitions, memoryBuffer
-		u := &use{job: j, l: l, d: d}
-		uses[j.Handler] = u
-		contenders = append(contenders, contender{j.Handler, func() (float64, error) { return u.run(ctx) }})
+	uses := []*use{
+		{name: "fast database", job: job{Handler: "set"}},
+		{name: "fast database, limited", job: job{Handler: "set", MemoryLimit: memoryLimit}},
+		{name: "slow database", job: job{Handler: "slow", Wait: slowBatch}},
+		{name: "slow database, limited", job: job{Handler: "slow", Wait: slowBatch, MemoryLimit: memoryLimit}},
+		{name: "handler of nothing", job: job{Handler: "nothing"}},
+		{name: "queued", job: job{Handler: "queued"}},
 	}
-	if _, err := interleave(l.pick(3, 1), contenders...); err != nil {
+	var contenders []contender
+	for _, u := range uses {
+		u.l, u.d = l, d
+		u.Topic, u.Messages, u.Partitions, u.BufferBytes = topic, messages, partitions, memoryBuffer
+		contenders = append(contenders, contender{u.name, func() (float64, error) { return u.run(ctx) }})
+	}
+	rates, err := interleave(l.pick(3, 1), contenders...)
+	if err != nil {
 		return err
 	}
-	return l.reportMemory(uses)
+	return l.reportMemory(uses, rates)
 }
 
-func (l *lab) reportMemory(uses map[string]*use) error {
+func (l *lab) reportMemory(uses []*use, rates map[string]series) error {
 	const bound = memoryBuffer/mebibyte + baseMiB
-	queued := uses["queued"].allocations.result("allocations, queued", "/msg")
+	var results []Result
+	for _, u := range uses[:4] {
+		r := u.peak.most("peak, "+u.name, "MiB").atMost(bound)
+		if u.MemoryLimit > 0 {
+			r.Note = fmt.Sprintf("with GOMEMLIMIT=%dMiB", u.MemoryLimit/mebibyte)
+		}
+		results = append(results, r)
+	}
+	limited := uses[1].name
+	queued := uses[5].allocations.result("allocations, queued", "/msg")
 	queued.Note = "with pgx's and the handler's own"
-	for _, r := range []Result{
-		uses["set"].peak.most("peak, fast database", "MiB").atMost(bound),
-		uses["slow"].peak.most("peak, slow database", "MiB").atMost(bound),
-		uses["nothing"].allocations.result("allocations, handler of nothing", "/msg").atMost(4),
-		queued,
-	} {
+	results = append(results, rates[limited].against(rates[uses[0].name], "rate, "+limited, "msg/s", "without a limit"),
+		uses[4].allocations.result("allocations, handler of nothing", "/msg").atMost(4), queued)
+	for _, r := range results {
 		if err := l.report(r); err != nil {
 			return err
 		}
