@@ -70,7 +70,7 @@ func TestOperatorRoleCanDoNothingElse(t *testing.T) {
 		`update firstseen.audit set actor = 'nobody'`,
 		`update firstseen.positions set next_offset = 0`,
 		`select nextval('firstseen.message_seq')`,
-		`select firstseen.accept(null, null, null, null, false, '{}', '{}', null)`,
+		`select firstseen.accept(null, null, null, null, null, '{}', '{}', null)`,
 		`select firstseen.acquire('c', 't', 0, 'me', '1s')`,
 		`select firstseen.reposition(1, 1, 1, null)`,
 		`select firstseen.make_partitions(1)`,

@@ -164,7 +164,7 @@ func TestPublicCanCallNothing(t *testing.T) {
 	stranger := login(t, db.DB, "")
 	for _, sql := range []string{
 		`select firstseen.make_partitions(1)`, `select firstseen.seal()`, `select firstseen.acquire('c', 't', 0, 'me', '1s')`,
-		`select firstseen.accept(null, null, null, null, false, '{}', '{}', null)`, `select * from firstseen.inbox`,
+		`select firstseen.accept(null, null, null, null, null, '{}', '{}', null)`, `select * from firstseen.inbox`,
 	} {
 		_, err := stranger.Exec(t.Context(), sql)
 		require.Equal(t, denied, code(err), "%s: %v", sql, err)
