@@ -27,7 +27,7 @@ type Consumer struct {
 	owner     string
 
 	memory *memory
-	slots  chan struct{} // one for each transaction that may be open
+	slots  slots // one for each transaction that may be open
 }
 
 // New checks the config, every fault at once, and makes a Consumer that gives its messages to processor. It talks
@@ -44,7 +44,7 @@ func New(cfg Config, processor *handlers.Processor) (*Consumer, error) {
 		transport: transport,
 		wire:      newWire(transport, cfg.Brokers, cfg.ClientID, cfg.RequestTimeout),
 		memory:    newMemory(cfg.BufferBytes),
-		slots:     make(chan struct{}, cfg.Transactions),
+		slots:     make(slots, cfg.Transactions),
 	}, nil
 }
 

@@ -72,6 +72,17 @@ func (f *fetching) follow(found map[string]topicMetadata) {
 	f.startLoops()
 }
 
+// peek asks for the least there is of a partition from an offset on, for it alone: the answer for many may have no room
+// for it.
+func (f *fetching) peek(p *partition, offset int64) (fetchedPartition, error) {
+	leader, part := p.at(offset)
+	found, err := f.wire.fetch(f.ctx, leader, []fetchPartition{part}, fetchOptions{maxBytes: 1})
+	if err != nil {
+		return fetchedPartition{}, err
+	}
+	return found[0], found[0].err
+}
+
 // discard empties the buffers.
 func (f *fetching) discard() {
 	unread := 0

@@ -82,7 +82,7 @@ type Reader struct {
 	wire      *wire
 
 	memory *memory
-	slots  chan struct{} // one for each page that may be out
+	slots  slots // one for each page that may be out
 }
 
 // NewReader checks the config, every fault at once, and makes a Reader. It talks to no broker yet.
@@ -96,7 +96,7 @@ func NewReader(cfg ReaderConfig) (*Reader, error) {
 		cfg: c, transport: transport,
 		wire:   newWire(transport, c.Brokers, c.ClientID, c.RequestTimeout),
 		memory: newMemory(c.BufferBytes),
-		slots:  make(chan struct{}, c.Transactions),
+		slots:  make(slots, c.Transactions),
 	}, nil
 }
 

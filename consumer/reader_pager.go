@@ -24,7 +24,7 @@ func (g *pager) run() {
 			g.fail(errors.New("the goroutine that a page was handed over in was ended")) // unless there was an error before
 		}
 	}()
-	for g.next < g.end && g.await() && g.slot() {
+	for g.next < g.end && g.await() && g.slots.take(g.ctx) {
 		if err := g.turn(); err != nil {
 			g.fail(err)
 		}
@@ -33,7 +33,7 @@ func (g *pager) run() {
 
 // turn uses a slot for the next page.
 func (g *pager) turn() error {
-	defer func() { <-g.slots }()
+	defer g.slots.give()
 	return g.page()
 }
 
@@ -53,16 +53,6 @@ func (g *pager) await() bool {
 		}
 	}
 	return false
-}
-
-// slot waits for the right to have a page out.
-func (g *pager) slot() bool {
-	select {
-	case g.slots <- struct{}{}:
-		return true
-	case <-g.ctx.Done():
-		return false
-	}
 }
 
 // page hands the next page over.
@@ -112,18 +102,13 @@ func (g *pager) look() {
 	}
 }
 
-// probe asks for the least there is from an offset on, for this partition alone: the answer for many may have no room
-// for it.
+// probe peeks at the partition, and takes no answer of a broker that throttles for one.
 func (g *pager) probe(offset int64) (fetchedPartition, error) {
-	leader, part := g.partition.at(offset)
-	found, err := g.wire.fetch(g.ctx, leader, []fetchPartition{part}, fetchOptions{maxBytes: 1})
-	if err != nil {
-		return fetchedPartition{}, err
+	found, err := g.peek(g.partition, offset)
+	if err == nil && found.lastStable < 0 {
+		err = errors.New("throttled")
 	}
-	if found[0].err == nil && found[0].lastStable < 0 {
-		return found[0], errors.New("throttled")
-	}
-	return found[0], found[0].err
+	return found, err
 }
 
 // short gives up where the partition goes on to end below the range's end. A new leader is behind only for a moment.

@@ -12,7 +12,7 @@ type pass struct {
 	fetching // until the ranges are read or the first error, which ends ctx
 	settings Topic
 	topic    topicMetadata // as it was at the start
-	slots    chan struct{}
+	slots    slots
 	fail     context.CancelCauseFunc
 	f        func(context.Context, Page) error
 }

@@ -34,3 +34,18 @@ func (r retries) next() time.Duration { return r.policy.NextBackOff() }
 
 // wait pauses; the end of ctx ends it.
 func (r retries) wait(ctx context.Context) { sleep(ctx, r.next()) }
+
+// slots bounds how much is done at once, by its capacity.
+type slots chan struct{}
+
+// take waits for a slot, and says whether it got one before ctx ended.
+func (s slots) take(ctx context.Context) bool {
+	select {
+	case s <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (s slots) give() { <-s }

@@ -49,11 +49,11 @@ func (w *worker) run() {
 		return
 	}
 	retry := newBackoff()
-	for w.await() && w.hasRoom() && w.slot() {
+	for w.await() && w.hasRoom() && w.session.c.slots.take(w.session.ctx) {
 		w.fill()
 		n, next := w.cut()
 		err := w.process(n, next)
-		<-w.session.c.slots
+		w.session.c.slots.give()
 		switch {
 		case err == nil:
 			w.moved = true
@@ -150,7 +150,7 @@ func (w *worker) resolve(ctx context.Context, offset int64) (next int64, hold, e
 	case offset <= latest:
 		return offset, nil, nil
 	}
-	switch below, err := w.endsBelow(ctx, offset); {
+	switch below, err := w.endsBelow(offset); {
 	case err != nil || !below:
 		return offset, nil, err
 	case w.session.c.cfg.OnReset == Restart:
@@ -163,12 +163,8 @@ func (w *worker) resolve(ctx context.Context, offset int64) (next int64, hold, e
 
 // endsBelow asks with a fetch whether an offset beyond the last stable one is beyond the end too: a group that was
 // taken over may stand within an open transaction.
-func (w *worker) endsBelow(ctx context.Context, offset int64) (bool, error) {
-	leader, part := w.partition.at(offset)
-	found, err := w.session.c.wire.fetch(ctx, leader, []fetchPartition{part}, fetchOptions{maxBytes: 1})
-	if err == nil {
-		err = found[0].err
-	}
+func (w *worker) endsBelow(offset int64) (bool, error) {
+	_, err := w.session.peek(w.partition, offset)
 	if errors.Is(err, kerr.OffsetOutOfRange) {
 		return true, nil
 	}
@@ -201,16 +197,6 @@ func (w *worker) await() bool {
 		}
 	}
 	return false
-}
-
-// slot waits for the right to open a transaction.
-func (w *worker) slot() bool {
-	select {
-	case w.session.c.slots <- struct{}{}:
-		return true
-	case <-w.session.ctx.Done():
-		return false
-	}
 }
 
 // fill takes and decodes more messages, up to a batch's limits. It is called with a slot in hand: while the

@@ -221,17 +221,24 @@ func TestSuspectsAttemptIsCountedBeforeTheCallAndOnlyADeathKeepsIt(t *testing.T)
 	require.Zero(t, b.count(`select count(*) from firstseen.lanes`))
 }
 
-func TestALostClaimCountsNoAttempt(t *testing.T) {
-	b := newBench(t)
-	p := b.processor(nil, Registration{Name: "h", Handler: Each(newObedient("h"))})
+// claimedTwice parks a message, and has its lane claimed by one worker after the other.
+func (b *bench) claimedTwice() (p *Processor, lost, held []dedup.Claim) {
+	b.t.Helper()
+	p = b.processor(nil, Registration{Name: "h", Handler: Each(newObedient("h"))})
 	b.process(p, b.messages("k=fail:1"))
 	time.Sleep(time.Millisecond)
-	claims, err := b.store.ClaimLanes(t.Context(), "h", 1, 0)
-	require.NoError(t, err)
-	again, err := b.store.ClaimLanes(t.Context(), "h", 1, time.Minute)
-	require.NoError(t, err)
-	require.Len(t, again, 1)
-	_, _, err = b.store.CountAttempt(t.Context(), claims[0], time.Minute)
+	lost, err := b.store.ClaimLanes(b.t.Context(), "h", 1, 0)
+	require.NoError(b.t, err)
+	held, err = b.store.ClaimLanes(b.t.Context(), "h", 1, time.Minute)
+	require.NoError(b.t, err)
+	require.Len(b.t, held, 1)
+	return p, lost, held
+}
+
+func TestALostClaimCountsNoAttempt(t *testing.T) {
+	b := newBench(t)
+	p, claims, _ := b.claimedTwice()
+	_, _, err := b.store.CountAttempt(t.Context(), claims[0], time.Minute)
 	require.ErrorIs(t, err, dedup.ErrNotClaimed)
 	require.NoError(t, p.workSuspect(t.Context(), p.attached()[0], claims[0]))
 	require.Equal(t, 1, b.count(`select attempts from firstseen.parked`))
@@ -239,13 +246,7 @@ func TestALostClaimCountsNoAttempt(t *testing.T) {
 
 func TestALaneThatIsTakenAwayByARedriveIsSuspectedOfNothing(t *testing.T) {
 	b := newBench(t)
-	p := b.processor(nil, Registration{Name: "h", Handler: Each(newObedient("h"))})
-	b.process(p, b.messages("k=fail:1"))
-	time.Sleep(time.Millisecond)
-	_, err := b.store.ClaimLanes(t.Context(), "h", 1, 0)
-	require.NoError(t, err)
-	suspect, err := b.store.ClaimLanes(t.Context(), "h", 1, time.Minute)
-	require.NoError(t, err)
+	p, _, suspect := b.claimedTwice()
 	require.Greater(t, suspect[0].Times, suspicious)
 	id, attempts, err := b.store.CountAttempt(t.Context(), suspect[0], time.Minute)
 	require.NoError(t, err)

@@ -169,6 +169,7 @@ as $$
 declare
     v_stored     positions%rowtype;
     v_constraint text;
+    v_seen       boolean := false;
     v_scopes     int[];
     v_ids        uuid[];
 begin
@@ -201,34 +202,34 @@ begin
     if cardinality(p_ids) = 0 then
         return;
     end if;
-    if p_expected = 0 and p_fingerprints is null and p_scopes[1] = p_scopes[cardinality(p_scopes)]
-       and all_seen(p_scopes[1], p_ids) and not in_dead_letters(p_scopes) then
-        outcomes := array_fill(0::smallint, array[cardinality(p_ids)]);
-        return;
+    if p_expected = 0 and p_fingerprints is null and p_scopes[1] = p_scopes[cardinality(p_scopes)] then
+        v_seen := all_seen(p_scopes[1], p_ids);
     end if;
-    seq := nextval('message_seq');
-    if p_expected = 1 then
-        begin
+    if not v_seen then
+        seq := nextval('message_seq');
+        if p_expected = 1 then
+            begin
+                insert into message_dedup (scope_id, message_id, fingerprint)
+                select * from unnest(p_scopes, p_ids, p_fingerprints);
+                return;
+            exception when unique_violation then
+                get stacked diagnostics v_constraint = constraint_name;
+                if v_constraint <> 'message_dedup_pkey' then
+                    raise;
+                end if;
+            end;
+        end if;
+
+        with fresh as (
             insert into message_dedup (scope_id, message_id, fingerprint)
-            select * from unnest(p_scopes, p_ids, p_fingerprints);
+            select * from unnest(p_scopes, p_ids, p_fingerprints)
+            on conflict do nothing
+            returning scope_id, message_id)
+        select array_agg(scope_id), array_agg(message_id) into v_scopes, v_ids from fresh;
+
+        if cardinality(v_ids) = cardinality(p_ids) then
             return;
-        exception when unique_violation then
-            get stacked diagnostics v_constraint = constraint_name;
-            if v_constraint <> 'message_dedup_pkey' then
-                raise;
-            end if;
-        end;
-    end if;
-
-    with fresh as (
-        insert into message_dedup (scope_id, message_id, fingerprint)
-        select * from unnest(p_scopes, p_ids, p_fingerprints)
-        on conflict do nothing
-        returning scope_id, message_id)
-    select array_agg(scope_id), array_agg(message_id) into v_scopes, v_ids from fresh;
-
-    if cardinality(v_ids) = cardinality(p_ids) then
-        return;
+        end if;
     end if;
     if v_ids is null and not in_dead_letters(p_scopes) then
         outcomes := array_fill(0::smallint, array[cardinality(p_ids)]);

@@ -10,7 +10,6 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
-	"runtime/pprof"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -70,17 +69,6 @@ func Contend(ctx context.Context, in io.Reader, out io.Writer) error {
 	var j job
 	if err := json.NewDecoder(in).Decode(&j); err != nil {
 		return fmt.Errorf("read the job: %w", err)
-	}
-	if j.Profile != "" {
-		f, err := os.Create(j.Profile)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = f.Close() }()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
 	}
 	do := j.consume
 	if j.Handler == fetchOnly {
@@ -167,7 +155,7 @@ func (j job) consumer(ctx context.Context, pool *pgxpool.Pool) (*consumer.Consum
 	if j.MemoryLimit > 0 {
 		debug.SetMemoryLimit(int64(j.MemoryLimit)) // as GOMEMLIMIT does
 	}
-	return consumer.New(consumer.Config{Brokers: j.Brokers, Group: j.Group, MaxBatch: j.MaxBatch, Transactions: j.Transactions,
+	return consumer.New(consumer.Config{Brokers: j.Brokers, Group: j.Group, Transactions: j.Transactions,
 		BufferBytes: j.BufferBytes, HeartbeatInterval: j.Heartbeat, Logger: quiet}, processor)
 }
 

@@ -43,60 +43,42 @@ func endToEnd(ctx context.Context, l *lab) error {
 }
 
 func (l *lab) reportEndToEnd(all map[string]series, withPeers bool) error {
+	var results []Result
 	for _, workload := range []string{"queued", "set"} {
-		if err := l.report(all[workload].result("firstseen, "+workload, "msg/s")); err != nil {
-			return err
-		}
+		results = append(results, all[workload].result("firstseen, "+workload, "msg/s"))
 	}
 	if !withPeers {
-		return nil
+		return l.report(results...)
 	}
 	for _, r := range rivals {
-		if err := l.report(all[r.name].result(r.name, "msg/s")); err != nil {
-			return err
-		}
 		versus := all[r.workload].against(all[r.name], "firstseen, "+r.workload, "msg/s", r.name)
 		if r.goal > 0 {
 			versus = versus.atLeast(r.goal)
 		}
 		versus.Note = r.says
-		if err := l.report(versus); err != nil {
-			return err
-		}
+		results = append(results, all[r.name].result(r.name, "msg/s"), versus)
 	}
-	return nil
+	return l.report(results...)
 }
 
 // ours measures firstseen with a workload over a new topic.
 func (l *lab) ours(ctx context.Context, d *database, workload string, messages int) contender {
-	return contender{workload, func() (float64, error) {
-		return l.overTopic(ctx, d, "", job{Handler: workload, Messages: messages})
-	}}
+	return contender{workload, func() (float64, error) { return l.overTopic(ctx, d, "", workload, messages) }}
 }
 
 func (l *lab) theirs(ctx context.Context, d *database, r rival, messages int) contender {
-	return contender{r.name, func() (float64, error) {
-		return l.overTopic(ctx, d, r.name, job{Messages: messages})
-	}}
+	return contender{r.name, func() (float64, error) { return l.overTopic(ctx, d, r.name, "", messages) }}
 }
 
-// overTopic has a contender consume a topic of new messages, and gives its rate.
-func (l *lab) overTopic(ctx context.Context, d *database, name string, j job) (float64, error) {
-	if err := d.empty(ctx); err != nil {
-		return 0, err
-	}
-	topic, err := l.topic(ctx, topicSpec{messages: j.Messages})
+// overTopic has a contender consume a topic of new messages, sees that it has written their effects, and gives its rate.
+func (l *lab) overTopic(ctx context.Context, d *database, name, workload string, messages int) (float64, error) {
+	j, err := l.jobFor(ctx, d, workload, topicSpec{messages: messages})
 	if err != nil {
 		return 0, err
 	}
-	addrs, err := l.brokers(ctx)
-	if err != nil {
-		return 0, err
-	}
-	j.Brokers, j.Topic, j.Group, j.DSN, j.Partitions = addrs, topic, topic, d.dsn, partitions
 	o, err := l.contend(ctx, name, j)
 	if err != nil {
 		return 0, err
 	}
-	return o.rate(), nil
+	return o.rate(), d.expectEffects(ctx, messages)
 }

@@ -43,16 +43,12 @@ func failing(ctx context.Context, l *lab) error {
 		return err
 	}
 	whole := all[failingName(0)]
-	if err := l.report(whole.result(failingName(0), "msg/s")); err != nil {
-		return err
-	}
+	results := []Result{whole.result(failingName(0), "msg/s")}
 	for _, r := range failRates {
 		name := failingName(r.perMille)
-		if err := l.report(all[name].against(whole, name, "msg/s", failingName(0)).atLeast(r.goal)); err != nil {
-			return err
-		}
+		results = append(results, all[name].against(whole, name, "msg/s", failingName(0)).atLeast(r.goal))
 	}
-	return nil
+	return l.report(results...)
 }
 
 func failingName(perMille int) string { return fmt.Sprintf("%g %% failing", float64(perMille)/10) }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -28,13 +29,11 @@ type job struct {
 
 	Handler      string        `json:"handler,omitempty"` // a name of workloads
 	Inbox        string        `json:"inbox,omitempty"`   // default the group
-	MaxBatch     int           `json:"max_batch,omitempty"`
 	Transactions int           `json:"transactions,omitempty"`
 	BufferBytes  int           `json:"buffer_bytes,omitempty"`
 	MemoryLimit  int           `json:"memory_limit,omitempty"` // of Go's heap
 	Wait         time.Duration `json:"wait,omitempty"`         // of the handler that waits
 	Heartbeat    time.Duration `json:"heartbeat,omitempty"`
-	Profile      string        `json:"profile,omitempty"` // a file for a CPU profile
 }
 
 // outcome is a contender's answer.
@@ -88,6 +87,25 @@ func (l *lab) contend(ctx context.Context, name string, j job) (o outcome, err e
 	return o, nil
 }
 
+// together has n instances of firstseen do a job, and runs f beside them. What fails first ends all, and is the error.
+func (l *lab) together(ctx context.Context, n int, j job, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var instances sync.WaitGroup
+	for range n {
+		instances.Go(func() {
+			if _, err := l.contend(ctx, "", j); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	if err := f(ctx); err != nil {
+		cancel(err)
+	}
+	instances.Wait()
+	return context.Cause(ctx)
+}
+
 // firstseen has firstseen do a job on a topic that is there, and checks what it left in its inbox.
 func (l *lab) firstseen(ctx context.Context, d *database, j job) (outcome, error) {
 	j, err := l.on(ctx, d, j)
@@ -106,6 +124,18 @@ func (l *lab) on(ctx context.Context, d *database, j job) (_ job, err error) {
 	j.Brokers, err = l.brokers(ctx)
 	j.DSN = d.dsn
 	return j, err
+}
+
+// jobFor is a job with a workload over a new topic, to which no effects have been written yet.
+func (l *lab) jobFor(ctx context.Context, d *database, workload string, spec topicSpec) (j job, err error) {
+	if err := d.empty(ctx); err != nil {
+		return j, err
+	}
+	topic, err := l.topic(ctx, spec)
+	if err != nil {
+		return j, err
+	}
+	return l.on(ctx, d, job{Topic: topic, Group: topic, Handler: workload, Messages: spec.messages, Partitions: partitions})
 }
 
 // program is the command line of a contender.

@@ -29,7 +29,6 @@ type lab struct {
 var durable = map[string]string{
 	"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on",
 	"shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "15min", "max_connections": "100",
-	"shared_preload_libraries": "pg_stat_statements",
 }
 
 // Postgres' COPY differs twofold from run to run where malloc may choose its thresholds; pinned, it does not.
@@ -124,8 +123,7 @@ type database struct {
 const peersTables = `
 create table bench_effects (id uuid, payload bytea);
 create table bench_seen (id uuid primary key);
-create table bench_inbox (topic text, "partition" int, "offset" bigint, produced_at timestamptz, key bytea, payload bytea, id uuid);
-create extension if not exists pg_stat_statements`
+create table bench_inbox (topic text, "partition" int, "offset" bigint, produced_at timestamptz, key bytea, payload bytea, id uuid)`
 
 // database makes a new one. Close it when done with it.
 func (l *lab) database(ctx context.Context) (*database, error) {

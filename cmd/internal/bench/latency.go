@@ -65,7 +65,7 @@ func (l *lab) topRate(ctx context.Context, d *database) (float64, error) {
 
 // traffic has firstseen consume a new topic while so many messages are written to it, at a rate.
 func (l *lab) traffic(ctx context.Context, d *database, messages int, rate float64) (*traffic, error) {
-	j, err := l.jobFor(ctx, d, topicSpec{})
+	j, err := l.jobFor(ctx, d, "queued", topicSpec{})
 	if err != nil {
 		return nil, err
 	}
@@ -75,24 +75,10 @@ func (l *lab) traffic(ctx context.Context, d *database, messages int, rate float
 		return nil, err
 	}
 	defer t.client.Close()
-	if err := l.beside(ctx, j, func(ctx context.Context) error { return t.run(ctx, rate) }); err != nil {
+	if err := l.together(ctx, 1, j, func(ctx context.Context) error { return t.run(ctx, rate) }); err != nil {
 		return nil, err
 	}
 	return t, d.expectEffects(ctx, messages)
-}
-
-// jobFor is firstseen's usual job over a new topic.
-func (l *lab) jobFor(ctx context.Context, d *database, spec topicSpec) (j job, err error) {
-	if err := d.empty(ctx); err != nil {
-		return j, err
-	}
-	addrs, err := l.brokers(ctx)
-	if err != nil {
-		return j, err
-	}
-	topic, err := l.topic(ctx, spec)
-	return job{Brokers: addrs, Topic: topic, Group: topic, DSN: d.dsn, Partitions: partitions, Messages: spec.messages,
-		Handler: "queued"}, err
 }
 
 // underLoad has firstseen consume a topic while it is being written, and gives the 99th percentile in ms.
@@ -103,24 +89,6 @@ func (l *lab) underLoad(ctx context.Context, d *database, at *load) (float64, er
 		return 0, err
 	}
 	return at.take(t), nil
-}
-
-// beside runs something while firstseen does a job, and gives the error of what failed first.
-func (l *lab) beside(ctx context.Context, j job, run func(context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if _, err := l.contend(ctx, "", j); err != nil {
-			cancel(err)
-		}
-	}()
-	if err := run(ctx); err != nil {
-		cancel(err)
-	}
-	<-ended
-	return context.Cause(ctx)
 }
 
 // take adds a round's figures, and gives the 99th percentile.

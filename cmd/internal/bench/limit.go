@@ -26,17 +26,13 @@ func limit(ctx context.Context, l *lab) error {
 	if err != nil {
 		return err
 	}
-	if err := l.report(all["copy"].result(rawCopy, "msg/s")); err != nil {
-		return err
-	}
+	results := []Result{all["copy"].result(rawCopy, "msg/s")}
 	for _, workload := range []string{"queued", "set"} {
 		r := all[workload].against(all["copy"], "firstseen, "+workload, "msg/s", rawCopy).atLeast(.5)
 		r.Note = "its clock starts with the process, before it has joined the group"
-		if err := l.report(r); err != nil {
-			return err
-		}
+		results = append(results, r)
 	}
-	return nil
+	return l.report(results...)
 }
 
 // whole has a contender begin with empty tables, and sees that it has written all rows.

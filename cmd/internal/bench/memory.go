@@ -76,12 +76,7 @@ func (l *lab) reportMemory(uses []*use, rates map[string]series) error {
 	queued.Note = "with pgx's and the handler's own"
 	results = append(results, rates[limited].against(rates[uses[0].name], "rate, "+limited, "msg/s", "without a limit"),
 		uses[4].allocations.result("allocations, handler of nothing", "/msg").atMost(4), queued)
-	for _, r := range results {
-		if err := l.report(r); err != nil {
-			return err
-		}
-	}
-	return nil
+	return l.report(results...)
 }
 
 // run takes the topic through for a group and inbox of its own, to which all is new.

@@ -29,18 +29,13 @@ func manyParts(ctx context.Context, l *lab) error {
 	}
 	rate := all[many.name()].against(all[few.name()], many.name(), "msg/s", few.name()).atLeast(.8)
 	rate.Note = "from when all partitions are acquired"
-	for _, result := range []Result{
+	return l.report(
 		all[few.name()].result(few.name(), "msg/s"),
 		rate,
 		many.starts.against(few.starts, "start until all are acquired", "s", few.name()),
 		many.connections.most("connections, "+many.name(), "").atMost(float64(job{}.connections())),
-		many.memory.most("peak memory, "+many.name(), "MiB").atMost(bufferBytes/mebibyte + baseMiB),
-	} {
-		if err := l.report(result); err != nil {
-			return err
-		}
-	}
-	return nil
+		many.memory.most("peak memory, "+many.name(), "MiB").atMost(bufferBytes/mebibyte+baseMiB),
+	)
 }
 
 // spread is messages over a number of partitions, and what a process that takes them has used beside time.

@@ -18,19 +18,15 @@ func (d *database) count(ctx context.Context, sql string, args ...any) (n int, e
 func (d *database) awaitCount(ctx context.Context, want int, sql string, args ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, contenderLimit)
 	defer cancel()
-	for tick := time.NewTicker(5 * time.Millisecond); ; {
-		n, err := d.count(ctx, sql, args...)
-		if err != nil || n == want {
-			tick.Stop()
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			tick.Stop()
-			return fmt.Errorf("%s: still %d and not %d: %w", sql, n, want, context.Cause(ctx))
-		case <-tick.C:
-		}
+	n := 0
+	err := every(ctx, 5*time.Millisecond, func() (done bool, err error) {
+		n, err = d.count(ctx, sql, args...)
+		return n == want, err
+	})
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%s: still %d and not %d: %w", sql, n, want, err)
 	}
+	return err
 }
 
 // connections is how many connections contenders have now.
@@ -61,4 +57,24 @@ func (d *database) expectInbox(ctx context.Context, inbox string, messages int) 
 		}
 	}
 	return nil
+}
+
+// every tries something at each tick until it is done, fails, or ctx ends.
+func every(ctx context.Context, interval time.Duration, try func() (done bool, err error)) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		done, err := try()
+		if cause := context.Cause(ctx); err != nil && cause != nil {
+			return cause
+		}
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
 }

@@ -26,17 +26,12 @@ func replay(ctx context.Context, l *lab) error {
 	}
 	walResult := wal.result("WAL in the replay", "B/msg")
 	walResult.Note = "of the whole server: positions, commits, and what runs beside them"
-	for _, result := range []Result{
+	return l.report(
 		fresh.result("all new", "msg/s"),
 		again.against(fresh, "all seen before", "msg/s", "all new").atLeast(8),
 		walResult,
 		rows.most("rows written to message_dedup", "rows").atMost(0),
-	} {
-		if err := l.report(result); err != nil {
-			return err
-		}
-	}
-	return nil
+	)
 }
 
 // replayOnce has a database of its own, where nobody else writes.

@@ -97,15 +97,20 @@ func interleave(rounds int, contenders ...contender) (map[string]series, error) 
 	return all, nil
 }
 
-// report takes a result into the suite that is running.
-func (l *lab) report(r Result) error {
-	r.Suite = l.suite
-	l.results = append(l.results, r)
-	printRow(l.options.Out, r)
-	if l.options.JSON == nil {
-		return nil
+// report takes results into the suite that is running.
+func (l *lab) report(results ...Result) error {
+	for _, r := range results {
+		r.Suite = l.suite
+		l.results = append(l.results, r)
+		printRow(l.options.Out, r)
+		if l.options.JSON == nil {
+			continue
+		}
+		if err := json.NewEncoder(l.options.JSON).Encode(r); err != nil {
+			return err
+		}
 	}
-	return json.NewEncoder(l.options.JSON).Encode(r)
+	return nil
 }
 
 func printRow(out io.Writer, r Result) {

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -39,18 +38,14 @@ func scale(ctx context.Context, l *lab) error {
 		return err
 	}
 	one := all[instancesName(1)]
-	if err := l.report(one.result(instancesName(1), "msg/s")); err != nil {
-		return err
-	}
+	results := []Result{one.result(instancesName(1), "msg/s")}
 	for _, s := range scaled {
 		name := instancesName(s.instances)
 		r := all[name].against(one, name, "msg/s", instancesName(1)).atLeast(s.goal)
 		r.Note = fmt.Sprintf("a handler that waits 1 ms a message, %d partitions, %d processors", scalePartitions, processors())
-		if err := l.report(r); err != nil {
-			return err
-		}
+		results = append(results, r)
 	}
-	return nil
+	return l.report(results...)
 }
 
 func instancesName(n int) string {
@@ -87,29 +82,6 @@ func (l *lab) share(ctx context.Context, d *database, n, messages int) (rate flo
 	return rate, d.expectInbox(ctx, topic, messages)
 }
 
-// together runs n instances, and f beside them; what fails first ends all.
-func (l *lab) together(ctx context.Context, n int, j job, f func(context.Context) error) (err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	ended := make(chan error, n)
-	for range n {
-		go func() {
-			_, err := l.contend(ctx, "", j)
-			if err != nil {
-				cancel(err)
-			}
-			ended <- err
-		}()
-	}
-	if err = f(ctx); err != nil {
-		cancel(err)
-	}
-	for range n {
-		err = errors.Join(err, <-ended)
-	}
-	return err
-}
-
 // fillAndTime waits for the members, and times from the first message's making, which takes a moment, to the last one's
 // commit.
 func (l *lab) fillAndTime(ctx context.Context, d *database, j job, spec topicSpec, members int) (rate float64, err error) {
@@ -138,18 +110,13 @@ const equalOwners = `select count(*) from (select from firstseen.positions where
 func awaitMembers(ctx context.Context, client *kgo.Client, d *database, group string, members int) error {
 	ctx, cancel := context.WithTimeout(ctx, membersLimit)
 	defer cancel()
-	for {
+	err := every(ctx, 20*time.Millisecond, func() (bool, error) {
 		groups, err := kadm.NewClient(client).DescribeGroups(ctx, group)
-		if err != nil {
-			return fmt.Errorf("wait for %d members of %s: %w", members, group, err)
-		}
-		if g := groups[group]; g.State == "Stable" && len(g.Members) == members {
-			return d.awaitCount(ctx, members, equalOwners, group, scalePartitions/members)
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for %d members of %s: %w", members, group, context.Cause(ctx))
-		case <-time.After(20 * time.Millisecond):
-		}
+		g := groups[group]
+		return g.State == "Stable" && len(g.Members) == members, err
+	})
+	if err != nil {
+		return fmt.Errorf("wait for %d members of %s: %w", members, group, err)
 	}
+	return d.awaitCount(ctx, members, equalOwners, group, scalePartitions/members)
 }

@@ -122,23 +122,3 @@ func (t *traffic) latencies(without int) (all []time.Duration) {
 func (t *traffic) rate() float64 {
 	return float64(len(t.sent)-1) / t.sent[len(t.sent)-1].Sub(t.sent[0]).Seconds()
 }
-
-// every tries something at each tick until it is done, fails, or ctx ends.
-func every(ctx context.Context, interval time.Duration, try func() (done bool, err error)) error {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		done, err := try()
-		if cause := context.Cause(ctx); err != nil && cause != nil {
-			return cause
-		}
-		if done || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-		}
-	}
-}

@@ -61,25 +61,9 @@ func (b *Broker) await(ctx context.Context, process *child.Process, try func(con
 		return err
 	}
 	defer client.Close()
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		err := tryOnce(ctx, kadm.NewClient(client), try)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-process.Done():
-			return errors.Join(errors.New("it ended"), process.Err())
-		case <-ctx.Done():
-			return fmt.Errorf("no answer: %w", err)
-		case <-tick.C:
-		}
-	}
-}
-
-func tryOnce(ctx context.Context, admin *kadm.Client, try func(context.Context, *kadm.Client) error) error {
-	ctx, cancel := context.WithTimeout(ctx, tryLimit)
-	defer cancel()
-	return try(ctx, admin)
+	return process.Await(ctx, pollEvery, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, tryLimit)
+		defer cancel()
+		return try(ctx, kadm.NewClient(client))
+	})
 }

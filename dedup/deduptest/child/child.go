@@ -9,6 +9,7 @@
 package child
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -111,6 +112,26 @@ func (p *Process) Err() error {
 		return p.err
 	default:
 		return nil
+	}
+}
+
+// Await repeats try, at each interval, until it gives no error. It gives up where the child ends, and says how, and where
+// ctx does, with the last error.
+func (p *Process) Await(ctx context.Context, interval time.Duration, try func(context.Context) error) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.done:
+			return errors.Join(errors.New("it ended"), p.Err())
+		case <-ctx.Done():
+			return fmt.Errorf("no answer: %w", err)
+		case <-tick.C:
+		}
 	}
 }
 

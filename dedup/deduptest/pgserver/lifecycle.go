@@ -2,7 +2,6 @@ package pgserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"syscall"
@@ -111,21 +110,7 @@ func (s *Server) stop(mode Mode) error {
 func (s *Server) awaitAnswer(ctx context.Context, process *child.Process) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		err := s.ping(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-process.Done():
-			return errors.Join(errors.New("it ended"), process.Err())
-		case <-ctx.Done():
-			return fmt.Errorf("no answer: %w", err)
-		case <-tick.C:
-		}
-	}
+	return process.Await(ctx, pollEvery, s.ping)
 }
 
 func (s *Server) ping(ctx context.Context) error {
