@@ -1,20 +1,40 @@
 package dedup
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+)
 
-// savepoint is the one that a failed handler is rolled back to. Every transaction has it from its first round trip
-// on; its name is not one that handlers would pick.
-const savepoint = `savepoint firstseen_handler`
+// savepointName is the savepoint that a failed handler is rolled back to. Every transaction has it from its first round
+// trip on. It is another one in each process, so that none of a handler's own is taken for it.
+var savepointName = fmt.Sprintf("firstseen_%08x", rand.Uint32()) //nolint:gosec // it is no secret
+
+var (
+	savepoint = `savepoint ` + savepointName
+	undo      = `rollback to savepoint ` + savepointName
+	release   = `release savepoint ` + savepointName
+)
 
 // Undo takes back what was done since the transaction was opened, or since the last Keep. It returns
 // ErrEnded where a handler did away with the savepoint.
 func (t *Tx) Undo(ctx context.Context) error {
-	_, err := t.conn.Exec(ctx, `rollback to savepoint firstseen_handler`)
+	_, err := t.conn.Exec(ctx, undo)
 	return positionError(err)
 }
 
 // Keep has what was done so far outlive a later Undo. Its errors are Undo's.
 func (t *Tx) Keep(ctx context.Context) error {
-	_, err := t.conn.Conn().PgConn().Exec(ctx, `release savepoint firstseen_handler; `+savepoint).ReadAll()
+	_, err := t.conn.Conn().PgConn().Exec(ctx, release+`; `+savepoint).ReadAll()
 	return positionError(err)
 }
+
+// KeepSQL does what [Tx.Keep] does, for who sends it together with a handler's statements. It leaves the savepoint that was
+// there below its own, where ReleaseSQL brings it back.
+func KeepSQL() string { return savepoint }
+
+// ReleaseSQL does away with the last KeepSQL, and with nothing that was done.
+func ReleaseSQL() string { return release }
+
+// UndoSQL does what [Tx.Undo] does. It can be sent where the transaction has failed, but only before other statements.
+func UndoSQL() string { return undo }

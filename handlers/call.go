@@ -37,34 +37,41 @@ var (
 	ErrHandlerTimeout = errors.New("the handler took longer than its time limit")
 )
 
-// call runs one handler over its messages of a batch, in a goroutine of its own: only so can it be survived
-// whatever the handler does, and left behind if it never returns.
-func (p *Processor) call(ctx context.Context, tx *dedup.Tx, target *registered, ms []dedup.Message) error {
-	if len(ms) == 0 {
-		return nil
-	}
+// attempt has a handler handle messages. Where it fails, so many of them as it returns are done and behind a savepoint.
+type attempt func(ctx context.Context) (kept int, err error)
+
+// call makes an attempt in a goroutine of its own: only so can it be survived whatever the handler does, and left behind
+// if it never returns.
+func (p *Processor) call(ctx context.Context, tx *dedup.Tx, target *registered, try attempt) (kept int, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.HandlerTimeout, ErrHandlerTimeout)
 	defer cancel()
-	var err error
+	var ended struct { // read only when the goroutine has
+		kept int
+		err  error
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		protect(&err, func() error { return target.handler.HandleBatch(ctx, tx.Handler(), ms) })
+		protect(&ended.err, func() (err error) {
+			ended.kept, err = try(ctx)
+			return err
+		})
 	}()
 	if !p.await(ctx, done) {
 		tx.Abandon()
-		return &handlerError{target.name, fmt.Errorf("%w: %w", ErrAbandoned, context.Cause(ctx))}
+		return 0, &handlerError{target.name, fmt.Errorf("%w: %w", ErrAbandoned, context.Cause(ctx))}
 	}
+	kept, err = ended.kept, ended.err
 	if err == nil {
 		err = tx.Check()
 	}
 	if err == nil {
-		return nil
+		return kept, nil
 	}
 	if errors.Is(context.Cause(ctx), ErrHandlerTimeout) && !errors.Is(err, ErrHandlerTimeout) {
 		err = fmt.Errorf("%w: %w", ErrHandlerTimeout, err)
 	}
-	return &handlerError{target.name, err}
+	return kept, &handlerError{target.name, err}
 }
 
 // await waits for a handler's end, and after its context's end only a little longer.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -102,6 +103,13 @@ func classifyCode(code string, disconnected bool) kind {
 		return ofDependency
 	}
 	return ofHandler
+}
+
+// isOfValues says of an error from Postgres that it came from a statement's values, or was raised by a function: there is
+// nothing wrong with the statement as such.
+func isOfValues(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && slices.Contains([]string{"22", "23", "P0"}, pg.Code[:min(2, len(pg.Code))])
 }
 
 // connectionBroke says that the connection ended under a statement, or before it. On other connections the same errors

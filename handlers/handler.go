@@ -8,7 +8,6 @@
 package handlers
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -49,18 +48,6 @@ type BatchHandlerFunc func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) e
 func (f BatchHandlerFunc) HandleBatch(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
 	return f(ctx, tx, ms)
 }
-
-// Queued handles a message by queueing statements on b; they run in the order they were queued in. It is the
-// cheapest kind of per-message handler, for effects that need no answer from the database.
-type Queued interface {
-	Queue(b *pgx.Batch, m dedup.Message) error
-}
-
-// QueuedFunc is a function as a Queued handler.
-type QueuedFunc func(b *pgx.Batch, m dedup.Message) error
-
-// Queue calls f.
-func (f QueuedFunc) Queue(b *pgx.Batch, m dedup.Message) error { return f(b, m) }
 
 // MessageError says which message of a batch a handler could not handle.
 type MessageError struct {
@@ -140,39 +127,4 @@ func (t *timer) blame(ctx context.Context, m *dedup.Message, err error) error {
 		return err
 	}
 	return messageError(m, err)
-}
-
-// Queue turns a Queued handler into a BatchHandler that sends all that was queued in one round trip.
-func Queue(h Queued) BatchHandler { return queue{h} }
-
-type queue struct{ handler Queued }
-
-func (q queue) HandleBatch(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
-	b := &pgx.Batch{}
-	ends := make([]int, len(ms)) // statements queued up to and with each message
-	for i := range ms {
-		if err := q.handler.Queue(b, ms[i]); err != nil {
-			return messageError(&ms[i], err)
-		}
-		ends[i] = b.Len()
-	}
-	if b.Len() == 0 {
-		return nil
-	}
-	results := tx.SendBatch(ctx, b)
-	err := execAll(ctx, results, ms, ends)
-	return cmp.Or(err, results.Close()) // Close repeats the first error
-}
-
-func execAll(ctx context.Context, results pgx.BatchResults, ms []dedup.Message, ends []int) error {
-	timer, statement := newTimer(ctx), 0
-	for i := range ms {
-		for ; statement < ends[i]; statement++ {
-			if _, err := results.Exec(); err != nil {
-				return timer.blame(ctx, &ms[i], err)
-			}
-		}
-		timer.lap()
-	}
-	return nil
 }

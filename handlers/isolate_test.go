@@ -323,6 +323,34 @@ func TestQueuedStatementThatFailsIsNamed(t *testing.T) {
 	require.Contains(t, b.text(`select error from firstseen.parked where attempts = 1`), "division by zero")
 }
 
+func TestEachHandlesAgainOnlyWhatLiesBetweenTheLastSavepointAndACulprit(t *testing.T) {
+	b, calls := newBench(t), make([]int, 12)
+	h := newObedient("h")
+	p := b.processor(nil, Registration{Name: "h", Retry: later, Handler: Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+		calls[m.Offset]++
+		return h.Handle(ctx, tx, m)
+	}))})
+	p.cfg.Handlers.all[0].pace.apart = 16 // a savepoint after four
+	require.Equal(t, Result{New: 11, Parked: 1}, b.process(p, b.values(12, map[int]string{6: "fail:9"})))
+	b.requireOnce(11)
+	require.Equal(t, []int{1, 1, 1, 1, 2, 2, 1, 1, 1, 1, 1, 1}, calls)
+}
+
+func TestABatchIsHalvedOnlyWhereACulpritIsLeft(t *testing.T) {
+	for bad := range 16 {
+		b, handed := newBench(t), 0
+		h := opaque(newObedient("h"))
+		p := b.processor(nil, Registration{Name: "h", Retry: later, Handler: BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
+			handed += len(ms)
+			return h.HandleBatch(ctx, tx, ms)
+		})})
+		require.Equal(t, Result{New: 15, Parked: 1}, b.process(p, b.values(16, map[int]string{bad: "fail:99"})))
+		b.requireOnce(15)
+		require.Equal(t, fmt.Sprint(bad, "/1"), b.parked())
+		require.LessOrEqual(t, handed, 16+16+15, "all, halves, and the rest")
+	}
+}
+
 func TestTheEchoOfADroppedErrorIsNotHeldAgainstTheMessageThatItComesUpWith(t *testing.T) {
 	b := newBench(t)
 	h := newObedient("h")

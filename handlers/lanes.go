@@ -127,7 +127,7 @@ func (p *Processor) workTogether(ctx context.Context, target *registered, claims
 			return err
 		}
 		defer tx.Rollback(ctx)
-		r := &run{p: p, tx: tx, target: target, known: known}
+		r := &run{p: p, tx: tx, target: target, pace: &target.lanePace, known: known}
 		if err := r.handle(ctx, pointers(batch.Entries)); err != nil {
 			return err
 		}
@@ -168,7 +168,7 @@ func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup
 		for i := range batch.Entries {
 			batch.Entries[i].Attempts-- // counted already
 		}
-		r := &run{p: p, tx: tx, target: target, known: known}
+		r := &run{p: p, tx: tx, target: target, pace: &target.lanePace, known: known}
 		if attempts > target.retry.MaxAttempts {
 			r.bury(pointers(batch.Entries))
 		} else if err := r.handle(ctx, pointers(batch.Entries)); err != nil {

@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"testing"
@@ -31,6 +32,7 @@ type model struct {
 	sick     map[uuid.UUID]string // what the handler does with a message
 	crashIn  int                  // handler calls until the process ends; 0: it does not
 	crash    context.CancelFunc
+	apart    int // the pace of a process that starts
 
 	states   map[uuid.UUID]string // inbox, dead or parked
 	attempts map[uuid.UUID]int
@@ -63,6 +65,45 @@ func (m *model) Handle(ctx context.Context, tx pgx.Tx, msg dedup.Message) error 
 	return nil
 }
 
+// queue is Handle for a handler that only queues.
+func (m *model) queue(q *pgx.Batch, msg dedup.Message) error {
+	if m.crashIn > 0 {
+		if m.crashIn--; m.crashIn == 0 {
+			m.crash()
+		}
+	}
+	insert := func() {
+		q.Queue(`insert into effects (handler, message_id, key, "offset") values ($1, $2, $3, $4)`,
+			msg.Topic, msg.ID, string(msg.Key), msg.Offset)
+	}
+	insert()
+	switch sick := m.sick[msg.ID]; sick {
+	case "fail":
+		q.Queue(`select 1 / $1::int`, 0)
+		insert()
+	case "panic":
+		panic(errTold)
+	case "permanent":
+		return Permanent(errTold)
+	case "unavailable":
+		return Unavailable(errTold)
+	case "sql":
+		q.Queue(`select no_such_column from effects`)
+	case "rows":
+		q.Queue(`select $1::int`, "no number")
+	case "end":
+		q.Queue(`rollback`)
+	case "eof":
+		return io.ErrUnexpectedEOF
+	case "dial":
+		return dial(context.Background())
+	}
+	return nil
+}
+
+// queued is a kind of handler, as Each is.
+func queued(h Handler) BatchHandler { return Queue(QueuedFunc(h.(*model).queue)) }
+
 var sicknesses = []string{"", "", "", "", "", "fail", "panic", "permanent", "unavailable", "sql", "rows", "end", "eof", "dial"}
 
 func isUnavailable(sick string) bool { return sick == "unavailable" || sick == "dial" }
@@ -74,6 +115,7 @@ func (m *model) start() {
 	var err error
 	m.p, err = NewProcessor(Config{Store: m.b.store, Handlers: registry, Logger: quiet()})
 	require.NoError(m.t, err)
+	registry.all[0].pace.apart = m.apart
 	m.position, err = m.b.store.Acquire(context.Background(), "group", m.topic, 0, "model")
 	require.NoError(m.t, err)
 	if !m.position.Known {
@@ -271,8 +313,9 @@ func TestModelOfBatchesLanesAndCrashes(t *testing.T) {
 	topics := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		topics++
-		m := &model{t: rt, b: b, topic: fmt.Sprint("model-", topics), wrap: rapid.SampledFrom([]func(Handler) BatchHandler{Each, opaque}).Draw(rt, "kind"),
-			sick: map[uuid.UUID]string{}, states: map[uuid.UUID]string{}, attempts: map[uuid.UUID]int{}, lanes: map[string][]dedup.Message{}}
+		m := &model{t: rt, b: b, topic: fmt.Sprint("model-", topics), wrap: rapid.SampledFrom([]func(Handler) BatchHandler{Each, opaque, queued}).Draw(rt, "kind"),
+			apart: rapid.IntRange(0, 12).Draw(rt, "apart"),
+			sick:  map[uuid.UUID]string{}, states: map[uuid.UUID]string{}, attempts: map[uuid.UUID]int{}, lanes: map[string][]dedup.Message{}}
 		m.start()
 		rt.Repeat(map[string]func(*rapid.T){
 			"produce": m.produce, "process": m.process, "work": m.work, "heal": m.heal, "rebalance": m.rebalance, "": m.check,

@@ -202,18 +202,18 @@ func (p *Processor) once(ctx context.Context, b Batch, targets []*registered, kn
 	}
 	defer tx.Rollback(ctx)
 	p.cfg.Observe(StageAccepted)
-	keep := false
+	unkept := false
 	buryKilled(batch.Entries, targets, len(b.Messages), b.Killed)
 	for i, target := range targets {
 		todo, joined, err := p.todo(ctx, tx, target, batch.Entries[i*len(b.Messages):(i+1)*len(b.Messages)])
 		if err != nil {
 			return Result{}, err
 		}
-		r := &run{p: p, tx: tx, target: target, all: b.Messages, keep: keep || joined, known: known}
+		r := &run{p: p, tx: tx, target: target, pace: &target.pace, all: b.Messages, unkept: unkept || joined, known: known}
 		if err := r.handle(ctx, todo); err != nil {
 			return Result{}, err
 		}
-		keep = r.keep
+		unkept = r.unkept
 	}
 	p.cfg.Observe(StageHandled)
 	if err := p.commit(ctx, tx); err != nil {
@@ -277,7 +277,9 @@ func (p *Processor) todo(ctx context.Context, tx *dedup.Tx, target *registered, 
 	if err := tx.Join(ctx, todo); err != nil {
 		return nil, false, fmt.Errorf("look for lanes to join: %w", err)
 	}
-	return slices.DeleteFunc(todo, func(e *dedup.Entry) bool { return e.State == dedup.Parked }), true, nil
+	n := len(todo)
+	todo = slices.DeleteFunc(todo, func(e *dedup.Entry) bool { return e.State == dedup.Parked })
+	return todo, len(todo) < n, nil
 }
 
 // entries lays out the messages once for each handler: all of the first handler, then all of the second.

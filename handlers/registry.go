@@ -24,6 +24,8 @@ type registered struct {
 	concurrency int
 	retry       Retry
 	ordering    dedup.Ordering
+	pace        pace // of new messages
+	lanePace    pace // of parked ones, which fail more often
 }
 
 // Registration is a handler and how it is to be run.

@@ -1,0 +1,76 @@
+package handlers
+
+import (
+	"math"
+	"sync"
+)
+
+// pace is how far apart the messages lie that a handler fails on, as it was lately: it decides what is handed over at
+// once, and how often a savepoint pays. It outlives batches, and is safe for concurrent use.
+type pace struct {
+	mu    sync.Mutex
+	apart int // messages from one failure to the next; 0: none has failed lately
+	since int // messages handled since the last failure
+}
+
+// forgetAfter is how many messages in a row have to be handled until failures are no longer reckoned with.
+const forgetAfter = 1 << 14
+
+// handled notes messages that were handled.
+func (p *pace) handled(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.since += n
+	switch {
+	case p.apart > 0 && p.since > forgetAfter:
+		p.apart = 0
+	case p.apart > 0:
+		p.apart = max(p.apart, p.since)
+	}
+}
+
+// failed notes a message that failed, behind so many others of its call.
+func (p *pace) failed(behind int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	distance := min(p.since+behind+1, forgetAfter)
+	if p.apart > 0 {
+		distance = (p.apart + distance + 1) / 2
+	}
+	p.apart, p.since = distance, 0
+}
+
+func (p *pace) distance() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.apart
+}
+
+const (
+	// unlimited is where nothing has failed lately: then nothing is paid for failures.
+	unlimited = math.MaxInt
+	// leastCall keeps calls from becoming too short to be worth a round trip.
+	leastCall = 16
+	// mostQueued bounds what a queue sends in vain behind a failure.
+	mostQueued = 512
+)
+
+// call is how many messages to hand over at once: a little more than lie between failures, as all that comes behind one
+// is handed over in vain.
+func (p *pace) call() int {
+	apart := p.distance()
+	if apart == 0 {
+		return unlimited
+	}
+	return max(apart+apart/8, leastCall)
+}
+
+// stretch is how many messages to handle between two savepoints. A failure has half of them handled again, and a
+// savepoint costs about half of a message: the sum is least at this length.
+func (p *pace) stretch() int {
+	apart := p.distance()
+	if apart == 0 {
+		return unlimited
+	}
+	return int(math.Ceil(math.Sqrt(float64(apart))))
+}

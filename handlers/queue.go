@@ -1,0 +1,195 @@
+package handlers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// Queued handles a message by queueing statements on b; they run in the order they were queued in. It is the
+// cheapest kind of per-message handler, for effects that need no answer from the database.
+type Queued interface {
+	Queue(b *pgx.Batch, m dedup.Message) error
+}
+
+// QueuedFunc is a function as a Queued handler.
+type QueuedFunc func(b *pgx.Batch, m dedup.Message) error
+
+// Queue calls f.
+func (f QueuedFunc) Queue(b *pgx.Batch, m dedup.Message) error { return f(b, m) }
+
+// Queue turns a Queued handler into a BatchHandler that sends all that was queued in one round trip. Where messages
+// have failed lately, savepoints go along with it.
+func Queue(h Queued) BatchHandler { return queue{h} }
+
+type queue struct{ handler Queued }
+
+func (q queue) HandleBatch(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
+	p := &pipeline{batch: &pgx.Batch{}}
+	if err := p.queue(q.handler, ms); err != nil {
+		return err
+	}
+	p.guard(dedup.KeepSQL(), dedup.ReleaseSQL())
+	_, err := p.send(ctx, tx)
+	return err
+}
+
+// round is what goes in one round trip: stretches of messages, with a savepoint behind each.
+type round struct {
+	undo      bool // first, what an earlier round did since the savepoint is taken back
+	stretches [][]dedup.Message
+}
+
+// handle queues what the handler does for a round's messages, sends it, and sees how it went. Where it fails, so many of
+// the messages as it returns are done and behind a savepoint.
+func (q queue) handle(ctx context.Context, tx pgx.Tx, r round) (kept int, err error) {
+	p := &pipeline{batch: &pgx.Batch{}, undo: r.undo}
+	failure := p.fill(q.handler, r)
+	kept, err = p.send(ctx, tx)
+	if errors.As(err, new(*undoError)) {
+		if _, err := tx.Exec(ctx, dedup.UndoSQL()); err != nil {
+			return 0, err
+		}
+		kept, err = p.withoutUndo().send(ctx, tx)
+	}
+	return kept, cmp.Or(err, failure)
+}
+
+// pipeline is a round's statements, and whose they are.
+type pipeline struct {
+	batch *pgx.Batch
+	undo  bool // is its first statement
+	parts []part
+}
+
+type part struct {
+	message    *dedup.Message // nil: the savepoint
+	statements int
+}
+
+// fill queues everything, up to the first message that the handler has an error for.
+func (p *pipeline) fill(h Queued, r round) error {
+	if r.undo {
+		p.batch.Queue(dedup.UndoSQL())
+	}
+	for _, ms := range r.stretches {
+		err := p.queue(h, ms)
+		p.guard(dedup.KeepSQL())
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// guard queues statements about the savepoint. Where a message before them has ended the transaction Postgres refuses
+// them, and with them what came behind that message: else it would take effect by itself.
+func (p *pipeline) guard(statements ...string) {
+	if p.batch.Len() == 0 {
+		return
+	}
+	for _, sql := range statements {
+		p.batch.Queue(sql)
+	}
+	p.parts = append(p.parts, part{statements: len(statements)})
+}
+
+func (p *pipeline) queue(h Queued, ms []dedup.Message) (err error) {
+	at, queued := 0, p.batch.Len()
+	defer func() {
+		if v := recover(); v != nil {
+			err = messageError(&ms[at], &PanicError{Value: v, Stack: debug.Stack()})
+		}
+		if err != nil {
+			p.batch.QueuedQueries = p.batch.QueuedQueries[:queued]
+		}
+	}()
+	for at = range ms {
+		if err := h.Queue(p.batch, ms[at]); err != nil {
+			return messageError(&ms[at], err)
+		}
+		p.parts = append(p.parts, part{&ms[at], p.batch.Len() - queued})
+		queued = p.batch.Len()
+	}
+	return nil
+}
+
+// send sends the pipeline and reads the answers.
+func (p *pipeline) send(ctx context.Context, tx pgx.Tx) (kept int, err error) {
+	if p.batch.Len() == 0 {
+		return 0, nil
+	}
+	results := tx.SendBatch(ctx, p.batch)
+	sent := tx.Conn().PgConn().IsBusy()
+	switch {
+	case p.undo:
+		if _, err := results.Exec(); err != nil {
+			_ = results.Close()
+			return 0, &undoError{err}
+		}
+	case !sent: // pgx could not encode or prepare a statement, and does not say whose
+		return 0, cmp.Or(results.Close(), dedup.ErrBusy)
+	}
+	kept, err = p.read(ctx, results)
+	if isOfValues(err) {
+		p.batch.QueuedQueries = nil // else pgx would prepare all its statements again
+	}
+	return kept, cmp.Or(err, results.Close()) // Close repeats the first error
+}
+
+// read names the message that a statement failed for. Where the time is over it names none: Postgres holds answers back
+// until there are many, so the message that is waited for may be through already.
+func (p *pipeline) read(ctx context.Context, results pgx.BatchResults) (kept int, err error) {
+	handled := 0
+	for _, part := range p.parts {
+		for range part.statements {
+			switch _, err := results.Exec(); {
+			case err == nil:
+			case part.message == nil:
+				return kept, savepointError(err)
+			case ctx.Err() != nil:
+				return kept, err
+			default:
+				return kept, messageError(part.message, err)
+			}
+		}
+		if part.message == nil {
+			kept = handled
+		} else {
+			handled++
+		}
+	}
+	return kept, nil
+}
+
+// savepointError says what it means where Postgres refuses a savepoint.
+func savepointError(err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == "25P01" { // outside of a transaction
+		return fmt.Errorf("%w: %w", dedup.ErrEnded, err)
+	}
+	return err
+}
+
+// undoError says that a pipeline got nowhere: not even what an earlier one did was taken back.
+type undoError struct{ err error }
+
+func (e *undoError) Error() string { return e.err.Error() }
+func (e *undoError) Unwrap() error { return e.err }
+
+// withoutUndo is the pipeline for a transaction where that was taken back by other means. pgx needs it where it has to
+// prepare a statement, which a failed transaction refuses.
+func (p *pipeline) withoutUndo() *pipeline {
+	again := &pipeline{batch: &pgx.Batch{}, parts: p.parts}
+	for _, q := range p.batch.QueuedQueries[1:] {
+		again.batch.Queue(q.SQL, q.Arguments...)
+	}
+	return again
+}
