@@ -15,14 +15,14 @@ test: ## all tests; Postgres is brought along, the real Kafka needs Java 17 and 
 	go test -timeout 14m ./...
 
 race: ## the concurrent packages under the race detector
-	FIRSTSEEN_TEST_KILLS=10 go test -race -timeout 14m ./dedup ./handlers ./consumer
+	FIRSTSEEN_TEST_KILLS=10 go test -race -timeout 14m ./dedup ./handlers ./consumer ./cmd/internal/admin ./cmd/internal/config ./cmd/internal/retention ./cmd/internal/telemetry
 
 lint: ## gofmt, go vet and golangci-lint
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
 	go vet ./...
 	$(GOLANGCI) run
 
-bench: ## all figures, against peers and limits, and the chart: about an hour on a quiet machine (needs Java 17 and Maven)
+bench: ## all figures, against peers and limits, and the chart: about 20 minutes on a quiet machine (needs Java 17 and Maven)
 	mkdir -p bin
 	go run ./cmd/firstseen bench --json bin/bench.json --chart docs/bench.svg
 

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go/sasl"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/handlers"
@@ -93,6 +95,12 @@ type Config struct {
 
 	// Logger gets what an operator should know; never a payload or a key. Default slog.Default().
 	Logger *slog.Logger
+	// MeterProvider measures what is fetched and processed; package dedup/instruments says how. Default OpenTelemetry's
+	// global one, as it is when the Consumer is made.
+	MeterProvider metric.MeterProvider
+	// TracerProvider traces each batch in a span that is linked to those that sent its messages, by their headers
+	// traceparent. The span is the Processor's too. Default the global one.
+	TracerProvider trace.TracerProvider
 	// Observe, if set, is called when a partition is about to be acquired and when a drain begins, beside the
 	// stages of each batch that handlers.Config.Observe is called for. For tests.
 	Observe func(handlers.Stage)
@@ -212,6 +220,12 @@ func oneOf[T ~string](setting string, got T, allowed ...T) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %q is none of %v", setting, got, allowed)
+}
+
+// WithDefaults is the config with a default wherever it says nothing.
+func (c Config) WithDefaults() Config {
+	c.setDefaults()
+	return c
 }
 
 func (c *Config) setDefaults() {

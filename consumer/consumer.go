@@ -26,8 +26,10 @@ type Consumer struct {
 	transport *kafka.Transport
 	owner     string
 
-	memory *memory
-	slots  slots // one for each transaction that may be open
+	memory    *memory
+	slots     slots // one for each transaction that may be open
+	life      *life
+	telemetry *telemetry
 }
 
 // New checks the config, every fault at once, and makes a Consumer that gives its messages to processor. It talks
@@ -45,6 +47,8 @@ func New(cfg Config, processor *handlers.Processor) (*Consumer, error) {
 		wire:      newWire(transport, cfg.Brokers, cfg.ClientID, cfg.RequestTimeout),
 		memory:    newMemory(cfg.BufferBytes),
 		slots:     make(slots, cfg.Transactions),
+		life:      newLife(),
+		telemetry: newTelemetry(&cfg),
 	}, nil
 }
 
@@ -62,6 +66,8 @@ func Run(ctx context.Context, cfg Config, processor *handlers.Processor) error {
 // backoff; nothing is skipped. It returns nil after a clean end.
 func (c *Consumer) Run(ctx context.Context) error {
 	defer c.transport.CloseIdleConnections()
+	defer c.life.enter(Ended)
+	defer c.telemetry.observe(c.Status, c.cfg.Topics, c.memory)()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -153,6 +159,7 @@ func (c *Consumer) member(ctx context.Context, topics map[string]topicMetadata) 
 	defer c.leave(group)
 	var former ghost
 	defer func() { former.lay("") }()
+	c.life.enter(Joining)
 	for {
 		generation, err := group.Next(ctx)
 		if ctx.Err() != nil {
@@ -168,7 +175,11 @@ func (c *Consumer) member(ctx context.Context, topics map[string]topicMetadata) 
 		s := newSession(c, generation, topics)
 		generation.Start(func(generationEnd context.Context) { s.run(ctx, generationEnd) })
 		<-s.done
-		if errors.Is(s.cause(), errTopicsChanged) || ctx.Err() != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		c.life.enter(Joining)
+		if errors.Is(s.cause(), errTopicsChanged) {
 			return nil
 		}
 		if fresh := c.existingTopics(ctx); len(fresh) > 0 {

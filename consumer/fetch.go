@@ -21,6 +21,8 @@ type fetching struct {
 	log     *slog.Logger
 	decider decider
 
+	telemetry *telemetry
+
 	partitions map[topicPartition]*partition // none is added once a loop runs
 
 	ctx     context.Context // ends the loops
@@ -128,13 +130,15 @@ func (l *fetchLoop) run() {
 		if !all {
 			wait = min(wait, restlessWait)
 		}
+		began := time.Now()
 		fetched, err := l.wire.fetch(l.ctx, l.leader, parts, fetchOptions{
 			maxWait: wait, minBytes: 1, maxBytes: int32(l.cfg.FetchBytes), maxMemory: l.cfg.BufferBytes,
 		})
+		if err != nil && l.ctx.Err() != nil {
+			return
+		}
+		l.telemetry.fetched(began, l.leader, fetched, err)
 		if err != nil {
-			if l.ctx.Err() != nil {
-				return
-			}
 			l.log.Warn("fetch failed; trying again", "broker", l.leader, "error", err)
 			l.decider.refresh()
 			retry.wait(l.ctx)
@@ -156,8 +160,8 @@ func (l *fetchLoop) idle() {
 	}
 }
 
-// wanted lists the broker's partitions that have room, and says whether that is all of them. A partition with an
-// empty buffer always has room: else partitions that are held with full buffers could starve all others.
+// wanted lists the broker's partitions that have room, and says whether that is all but those that rest. A partition with
+// an empty buffer always has room: else partitions that are held with full buffers could starve all others.
 func (l *fetchLoop) wanted() (parts []fetchPartition, all bool) {
 	share := l.cfg.BufferBytes / max(1, len(l.partitions))
 	most := int32(min(max(share, 64<<10), 1<<20))
@@ -169,10 +173,10 @@ func (l *fetchLoop) wanted() (parts []fetchPartition, all bool) {
 		if p.leader == l.leader && p.partition%fetchesPerBroker == l.part && p.next < p.end {
 			p.loop = l.wake
 			room := p.bytes == 0 || (!full && p.bytes < share)
-			if p.reading && room && !now.Before(p.pausedUntil) {
+			if p.reading && !p.resting && room && !now.Before(p.pausedUntil) {
 				parts = append(parts, fetchPartition{topic: p.topic, topicID: p.topicID, partition: p.partition,
 					leaderEpoch: p.leaderEpoch, offset: p.next, maxBytes: most})
-			} else {
+			} else if !p.resting { // a pause may last for days
 				all = false
 			}
 		}
@@ -237,6 +241,7 @@ func (f *fetching) firstLeft(p *partition) (at, first int64, ok bool) {
 func (f *fetching) skipLost(p *partition, at, first int64) {
 	f.log.Error("messages were deleted before they were read: LOST", "partition", p.String(),
 		"from", at, "to", first-1, "count", first-at)
+	f.telemetry.skipped(p.topic, first-at)
 	p.readFrom(first)
 }
 
@@ -250,13 +255,13 @@ func (s *session) outOfRange(p *partition) {
 	case s.cfg.OnLoss == Continue:
 		s.skipLost(p, at, first)
 	default:
-		s.hold(p, fmt.Errorf("messages %d to %d were deleted before they were read", at, first-1))
+		s.hold(p, &holdError{HeldLost, fmt.Errorf("messages %d to %d were deleted before they were read", at, first-1)})
 	}
 }
 
 // undecodable keeps a partition from being fetched for a while.
 func (s *session) undecodable(p *partition, offset int64, err error) {
-	s.log.Error("records can't be decoded; the partition is held", "partition", p.String(), "offset", offset, "error", err)
+	p.stopFor(&holdError{HeldUndecodable, err}, s.log, "records can't be decoded; the partition is held", "offset", offset)
 	p.pause(10 * time.Second)
 }
 
@@ -269,8 +274,7 @@ func (s *session) hold(p *partition, reason error) {
 	p.stopReading()
 	s.goexits.Go(func() {
 		for {
-			s.log.Error("partition HELD: decide, set the policy and restart (see OPERATIONS, held partitions)",
-				"partition", p.String(), "reason", reason)
+			p.stopFor(reason, s.log, "partition HELD: decide, set the policy and restart (see OPERATIONS, held partitions)")
 			if !sleep(s.ctx, holdReminder) {
 				return
 			}

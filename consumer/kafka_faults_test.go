@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 )
 
@@ -212,12 +213,14 @@ func TestCorruptBatchHoldsItsPartitionUntilItIsRepaired(t *testing.T) {
 	book, _ := s.run(nil)
 	s.caughtUp()
 	consumertest.ProduceTo(t, s.addr, rotten...)
-	s.logged(book, slog.LevelError, "can't be decoded", "partition", s.topic+"/0", "offset", "5", "error", "CORRUPT_MESSAGE")
+	s.logged(book, slog.LevelError, "can't be decoded", "partition", s.topic+"/0", "offset", "5", "reason", "CORRUPT_MESSAGE")
 	s.fill(5)
 	s.effects(15)
+	s.heldBy(consumer.HeldUndecodable, 0)
 	require.EqualValues(t, 5, s.committed(0))
 	require.Zero(t, s.count(`select count(*) from firstseen.dead_letters`))
 	repaired.Store(true)
 	s.caughtUp()
 	s.requireOnce(23)
+	s.heldBy("", 0)
 }

@@ -49,6 +49,8 @@ func (s *stage) requireHeld(book *logbook) {
 	require.Equal(s.t, 10, s.count(`select count(*) from effects where "partition" = 0`))
 	require.EqualValues(s.t, 10, s.committed(0))
 	require.Equal(s.t, 1, book.times(slog.LevelError, "HELD"), "once, and only the one partition")
+	s.heldBy(consumer.HeldLost, 0)
+	s.heldBy("", 1)
 }
 
 func TestMessagesDeletedWhileStoppedHoldTheirPartitionByPolicy(t *testing.T) {

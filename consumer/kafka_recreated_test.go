@@ -66,6 +66,7 @@ func TestRecreatedTopicIsHeldAndThenReadFromItsFirstMessage(t *testing.T) {
 						book, stop = s.run(s.byPosition(""))
 					}
 					s.logged(book, slog.LevelError, "HELD", "partition", s.topic+"/0", "reason", "deleted and created again")
+					s.heldBy(consumer.HeldTopicReset, 0)
 					s.effects(100)
 					stop()
 					s.effects(100)
@@ -133,6 +134,7 @@ func TestTopicThatEndsBelowThePositionIsHeldAndThenReadFromItsFirstMessage(t *te
 				book, stop = s.run(nil)
 			}
 			s.logged(book, slog.LevelError, "HELD", "partition", s.topic+"/0", "reason", "ends at 50, below the position 100")
+			s.heldBy(consumer.HeldCutOff, 0)
 			s.effects(100)
 			stop()
 

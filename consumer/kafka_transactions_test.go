@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 )
 
@@ -49,9 +50,15 @@ func TestOpenTransactionHoldsItsPartitionUntilItEnds(t *testing.T) {
 				s.effects(5)
 				require.Zero(t, s.count(`select count(*) from effects where "partition" = 0`))
 				require.LessOrEqual(t, s.committed(0), int64(0))
+				s.statusOf(0, func(p consumer.PartitionStatus) bool {
+					return p.CaughtUp && p.Lag == 0 && p.End == 0 && p.HighWatermark == 10 && !p.OpenTransaction.IsZero()
+				})
 
 				s.end(producer, end)
 				s.caughtUp()
+				s.statusOf(0, func(p consumer.PartitionStatus) bool {
+					return p.CaughtUp && p.Next == p.HighWatermark && p.OpenTransaction.IsZero()
+				})
 				if end == kgo.TryCommit {
 					s.requireOnce(15)
 				} else {
@@ -75,6 +82,7 @@ func TestPartitionEndingInAMarkerHasNoLag(t *testing.T) {
 			s.open(producer, s.recordsTo(0, 5)...)
 			s.end(producer, c.end)
 			s.caughtUp()
+			s.requireCaughtUp()
 			s.requireOnce(c.effects)
 		}
 		require.EqualValues(t, 24, s.committed(0))
@@ -148,6 +156,7 @@ func TestCompactedPartitionHasNoLag(t *testing.T) {
 		left := s.compact(compact)
 		_, stop := s.run(nil)
 		s.caughtUp()
+		s.requireCaughtUp()
 		s.requireOnce(left)
 		require.Less(t, left, 30)
 		stop()
@@ -157,6 +166,7 @@ func TestCompactedPartitionHasNoLag(t *testing.T) {
 			s.moveGroup(0, offset)
 			_, stop := s.run(nil)
 			s.caughtUp()
+			s.requireCaughtUp()
 			stop()
 		}
 		s.requireOnce(left)

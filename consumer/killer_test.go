@@ -27,7 +27,8 @@ import (
 	"github.com/firstseen/firstseen/handlers"
 )
 
-// killerEnv has TestKillerChild be a consumer: it holds broker, group, topic, DSN and the greatest batch.
+// killerEnv has TestKillerChild be a consumer: it holds broker, group, topic, DSN, the greatest batch and the time between
+// commits.
 const killerEnv = "FIRSTSEEN_TEST_KILLER"
 
 const killerAttempts = 3
@@ -60,7 +61,7 @@ func (k killer) Handle(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 // TestKillerChild is no test but the process that the tests below start.
 func TestKillerChild(t *testing.T) {
 	spec := strings.Split(os.Getenv(killerEnv), " ")
-	if len(spec) != 5 {
+	if len(spec) != 6 {
 		t.Skip("not started as a child")
 	}
 	addr, group, topic, dsn := spec[0], spec[1], spec[2], spec[3]
@@ -79,6 +80,9 @@ func TestKillerChild(t *testing.T) {
 	cfg := quick(addr, group)
 	cfg.ClientID = "killer"
 	cfg.MaxBatch, _ = strconv.Atoi(spec[4])
+	if every, err := time.ParseDuration(spec[5]); err == nil && every > 0 {
+		cfg.CommitInterval = every
+	}
 	c, err := consumer.New(cfg, processor)
 	require.NoError(t, err)
 	require.NoError(t, c.Run(ctx))
@@ -88,7 +92,7 @@ func (s *stage) startKiller(maxBatch int) *childProcess {
 	s.t.Helper()
 	log := filepath.Join(s.t.TempDir(), "child.log")
 	p, err := child.Start(child.Spec{Path: os.Args[0], Args: []string{"-test.run=^TestKillerChild$"}, LogFile: log,
-		Env: []string{testLog + "=1", killerEnv + "=" + strings.Join([]string{s.addr, s.group, s.topic, s.dsn, strconv.Itoa(maxBatch)}, " ")}})
+		Env: []string{testLog + "=1", killerEnv + "=" + strings.Join([]string{s.addr, s.group, s.topic, s.dsn, strconv.Itoa(maxBatch), s.commitEvery.String()}, " ")}})
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { p.Stop(syscall.SIGKILL, time.Second) })
 	return &childProcess{Process: p, t: s.t, log: log}
@@ -151,6 +155,20 @@ func TestAMessageThatKillsTheProcessRunsOutOfAttempts(t *testing.T) {
 				require.Equal(t, 1, s.count(`select count(*) from firstseen.dead_letters where reason = 'killed' and attempts = $1`, killerAttempts))
 			})
 		}
+	}
+}
+
+// Offsets are committed to Kafka now and then: each process begins with messages that the one before has handled.
+func TestAMessageThatKillsTheProcessBeforeOffsetsAreCommittedRunsOutOfAttempts(t *testing.T) {
+	for _, maxBatch := range []int{0, 1} {
+		s := newKillerStage(t)
+		s.commitEvery = 1500 * time.Millisecond
+		s.produceValues("ok", "ok", "kill:99", "ok")
+		s.moveGroup(0, 0)
+		deaths := s.supervise(maxBatch, 4)
+		t.Logf("%d deaths", deaths)
+		require.LessOrEqual(t, deaths, killerAttempts+1)
+		s.requireOnceBut(3)
 	}
 }
 

@@ -31,6 +31,12 @@ func (m *memory) giveBack(n int) {
 	}
 }
 
+func (m *memory) inUse() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.used
+}
+
 func (m *memory) full() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -29,8 +29,13 @@ type partition struct {
 	records     []*fetchedRecord // fetched and not taken
 	bytes       int              // what keeping them costs
 	dry         bool             // the last answer brought nothing new
+	resting     bool             // an operator has paused it: nothing is fetched, nor kept
+	front       time.Time        // of the first message that is not processed; zero: none is known
+	waits       held             // the worker, before it tries again
+	stopped     held             // the fetching
 
-	lastStable, highWatermark int64
+	heard                     time.Time // when a broker last told of the two
+	lastStable, highWatermark int64     // -1: not known yet
 	stalledAt                 int64     // the last stable offset when an open transaction was first seen
 	stalledSince              time.Time // zero: none seen
 	stallReported             time.Time // or first seen
@@ -38,7 +43,7 @@ type partition struct {
 
 func newPartition(tp topicPartition, topic topicMetadata, settings Topic) *partition {
 	p := &partition{topicPartition: tp, topicID: topic.id, settings: settings, data: newWake(), end: math.MaxInt64,
-		leader: -1, leaderEpoch: -1}
+		leader: -1, leaderEpoch: -1, lastStable: -1, highWatermark: -1}
 	if m, err := topic.partition(tp.partition); err == nil {
 		p.lead(m)
 	}
@@ -84,13 +89,18 @@ func (p *partition) pause(d time.Duration) {
 }
 
 // add takes in what was fetched, and says whether that was anything new: where a partition moves while it is being
-// fetched, both leaders may answer.
+// fetched, both leaders may answer; where it was paused and resumed meanwhile, it may have gone back.
 func (p *partition) add(f *fetchedPartition) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lastStable, p.highWatermark = f.lastStable, f.highWatermark
-	if p.dry = f.next <= p.next; p.dry {
+	if f.lastStable >= 0 { // a broker that throttles tells nothing
+		p.lastStable, p.highWatermark, p.heard = f.lastStable, f.highWatermark, time.Now()
+	}
+	if p.dry = f.next <= p.next || f.from > p.next || p.resting; p.dry {
 		return false
+	}
+	if p.stopped.code == HeldUndecodable {
+		p.stopped = held{}
 	}
 	fresh := f.records
 	for len(fresh) > 0 && fresh[0].offset < p.next {
@@ -134,6 +144,7 @@ func (p *partition) take(maxRecords, maxBytes int) taken {
 		p.bytes = 0
 		return taken{next: p.next, bytes: bytes}
 	}
+	p.front = p.oldestWaiting()
 	n, size := 0, 0
 	for n < len(p.records) && n < maxRecords {
 		size += recordSize(p.records[n])
@@ -161,6 +172,25 @@ func (p *partition) discard() (bytes int) {
 	defer p.mu.Unlock()
 	bytes, p.bytes, p.records, p.reading = p.bytes, 0, nil, false
 	return bytes
+}
+
+// rest gives the buffer up, until resume, and returns what it cost.
+func (p *partition) rest() (bytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.front = p.oldestWaiting()
+	bytes, p.bytes, p.records, p.resting = p.bytes, 0, nil, true
+	return bytes
+}
+
+// resume begins to fetch again, at an offset, unless a person's decision is waited for.
+func (p *partition) resume(next int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next, p.resting = next, false
+	if p.loop != nil {
+		p.loop.up()
+	}
 }
 
 // recordSize is what counts towards a batch's limit in bytes.

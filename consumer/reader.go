@@ -81,8 +81,9 @@ type Reader struct {
 	transport *kafka.Transport
 	wire      *wire
 
-	memory *memory
-	slots  slots // one for each page that may be out
+	memory    *memory
+	slots     slots // one for each page that may be out
+	telemetry *telemetry
 }
 
 // NewReader checks the config, every fault at once, and makes a Reader. It talks to no broker yet.
@@ -94,9 +95,10 @@ func NewReader(cfg ReaderConfig) (*Reader, error) {
 	transport := c.transport()
 	return &Reader{
 		cfg: c, transport: transport,
-		wire:   newWire(transport, c.Brokers, c.ClientID, c.RequestTimeout),
-		memory: newMemory(c.BufferBytes),
-		slots:  make(slots, c.Transactions),
+		wire:      newWire(transport, c.Brokers, c.ClientID, c.RequestTimeout),
+		memory:    newMemory(c.BufferBytes),
+		slots:     make(slots, c.Transactions),
+		telemetry: newTelemetry(&c),
 	}, nil
 }
 

@@ -19,7 +19,7 @@ type pass struct {
 
 func newPass(ctx context.Context, r *Reader, settings Topic, f func(context.Context, Page) error) *pass {
 	p := &pass{
-		fetching: fetching{cfg: &r.cfg, wire: r.wire, memory: r.memory, log: r.cfg.Logger,
+		fetching: fetching{cfg: &r.cfg, wire: r.wire, memory: r.memory, telemetry: r.telemetry, log: r.cfg.Logger,
 			partitions: map[topicPartition]*partition{}},
 		settings: settings, slots: r.slots, f: f,
 	}

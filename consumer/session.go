@@ -33,7 +33,7 @@ var (
 func newSession(c *Consumer, g *kafka.Generation, topics map[string]topicMetadata) *session {
 	s := &session{
 		c: c, generation: g, topics: topics,
-		fetching: fetching{cfg: &c.cfg, wire: c.wire, memory: c.memory, log: c.log.With("generation", g.ID),
+		fetching: fetching{cfg: &c.cfg, wire: c.wire, memory: c.memory, telemetry: c.telemetry, log: c.log.With("generation", g.ID),
 			partitions: map[topicPartition]*partition{}},
 		offsets: offsets{done: map[topicPartition]int64{}, committed: map[topicPartition]int64{}},
 		done:    make(chan struct{}),
@@ -76,18 +76,18 @@ func (s *session) run(shutdown, generationEnd context.Context) {
 // limitDrain gives open batches their last term.
 func (s *session) limitDrain() {
 	s.c.cfg.Observe(StageDraining)
+	s.c.life.drains(s)
 	timer := time.AfterFunc(s.c.cfg.DrainTimeout, s.abandon)
 	context.AfterFunc(s.work, func() { timer.Stop() })
 }
 
 // consume starts everything that belongs to the generation and waits for the workers.
 func (s *session) consume() {
-	committed, ok := s.assigned()
-	if !ok {
+	if !s.assigned() {
 		return
 	}
 	s.log.Info("partitions assigned", "partitions", len(s.partitions))
-	s.offsets.committed = committed
+	s.telemetry.rebalances.Add(s.ctx, 1, s.telemetry.ofGroup...)
 	s.goexits.Go(s.watch)
 	s.goexits.Go(s.commitOften)
 	s.startLoops()
@@ -99,7 +99,7 @@ func (s *session) consume() {
 
 // assigned sets up the partitions of the generation and looks up their committed offsets, trying until it is
 // answered: a failed look-up is never "no commit".
-func (s *session) assigned() (committed map[topicPartition]int64, ok bool) {
+func (s *session) assigned() bool {
 	var parts []topicPartition
 	for topic, assignments := range s.generation.Assignments {
 		for _, a := range assignments {
@@ -108,27 +108,33 @@ func (s *session) assigned() (committed map[topicPartition]int64, ok bool) {
 			s.partitions[tp] = newPartition(tp, s.topics[topic], s.c.topic(topic))
 		}
 	}
+	s.c.life.assigned(s)
 	for retry := newBackoff(); ; {
 		committed, err := s.lookUp(parts)
 		if err == nil {
-			return committed, true
+			s.offsets.commit(committed)
+			return true
 		}
 		if s.ctx.Err() != nil {
-			return nil, false
+			return false
 		}
-		s.log.Error("committed offsets and positions not looked up; trying again", "error", err)
+		s.allWaitFor(err, "committed offsets and positions not looked up; trying again")
 		retry.wait(s.ctx)
 	}
 }
 
 // lookUp finds out how far the group is. Topics that are new to Postgres are begun first, all partitions at once.
 func (s *session) lookUp(parts []topicPartition) (committed map[topicPartition]int64, err error) {
+	if err := s.c.processor.LookUpPauses(s.ctx); err != nil { // before anything is processed
+		return nil, err
+	}
 	for topic := range s.generation.Assignments {
 		if err := s.begin(topic); err != nil {
 			return nil, err
 		}
 	}
-	return s.c.wire.committedOffsets(s.ctx, s.c.cfg.Group, parts)
+	committed, err = s.c.wire.committedOffsets(s.ctx, s.c.cfg.Group, parts)
+	return committed, kafkaHold(err)
 }
 
 // begin sets the first positions of a topic: where the group stands, if it was another consumer's before, and else
@@ -146,7 +152,7 @@ func (s *session) begin(topic string) error {
 	}
 	committed, err := s.c.wire.committedOffsets(s.ctx, cfg.Group, parts)
 	if err != nil {
-		return err
+		return kafkaHold(err)
 	}
 	timestamp := int64(earliestOffset)
 	if cfg.StartAt == Latest {
@@ -154,7 +160,7 @@ func (s *session) begin(topic string) error {
 	}
 	first, err := s.c.wire.listOffsets(s.ctx, parts, timestamp)
 	if err != nil {
-		return err
+		return kafkaHold(err)
 	}
 	next := make(map[int32]int64, len(parts))
 	for _, tp := range parts {
@@ -191,6 +197,7 @@ func (s *session) drained() {
 func (s *session) watch() {
 	for sleep(s.ctx, s.c.cfg.MetadataInterval) {
 		s.refresh()
+		s.listen()
 		for _, p := range s.partitions {
 			p.reportOpenTransaction(s.log)
 		}
@@ -253,6 +260,20 @@ func (o *offsets) committedTo(tp topicPartition) (next int64, ok bool) {
 	defer o.mu.Unlock()
 	next, ok = o.committed[tp]
 	return next, ok
+}
+
+// of gives how far a partition is processed and committed; -1 where that is not known.
+func (o *offsets) of(tp topicPartition) (done, committed int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	done, committed = -1, -1
+	if next, ok := o.done[tp]; ok {
+		done = next
+	}
+	if next, ok := o.committed[tp]; ok {
+		committed = next
+	}
+	return done, committed
 }
 
 // toCommit gives what is processed beyond what is committed: offsets are never moved back, whatever Postgres says.

@@ -31,13 +31,15 @@ func onBrokers(t *testing.T, test func(t *testing.T, addr string)) {
 
 // stage is a database, a broker, a topic and a group for one test.
 type stage struct {
-	t          testing.TB
-	addr       string
-	topic      string
-	partitions int
-	group      string
-	dsn        string
-	pool       *pgxpool.Pool // the test's own, as superuser
+	t           testing.TB
+	addr        string
+	topic       string
+	partitions  int
+	group       string
+	commitEvery time.Duration // of a killer's process; 0: as quick says
+	dsn         string
+	pool        *pgxpool.Pool      // the test's own, as superuser
+	latest      *consumer.Consumer // the last one that was made
 }
 
 // effectsTable is what the test handler writes to. It has no unique key: a second effect must show. made_by is
@@ -91,7 +93,7 @@ func (s *stage) consumer(change func(*consumer.Config, *handlers.Config)) *consu
 	s.t.Cleanup(pool.Close)
 	store, err := dedup.Open(ctx, pool, dedup.Config{Inbox: s.group, EvictAfter: 500 * time.Millisecond})
 	require.NoError(s.t, err)
-	hc := handlers.Config{Store: store, Handlers: &handlers.Registry{}, Logger: logger()}
+	hc := handlers.Config{Store: store, Handlers: &handlers.Registry{}, Logger: logger(), PausePoll: 50 * time.Millisecond}
 	cc := quick(s.addr, s.group)
 	if change != nil {
 		change(&cc, &hc)
@@ -101,9 +103,9 @@ func (s *stage) consumer(change func(*consumer.Config, *handlers.Config)) *consu
 	}
 	processor, err := handlers.NewProcessor(hc)
 	require.NoError(s.t, err)
-	c, err := consumer.New(cc, processor)
+	s.latest, err = consumer.New(cc, processor)
 	require.NoError(s.t, err)
-	return c
+	return s.latest
 }
 
 // quick is a config with short times.

@@ -34,7 +34,8 @@ func (f *startFacts) decide() start {
 	case recreated && f.onReset == Restart:
 		return start{offset: earliestOffset, warn: "the topic was deleted and created again: starting from its first message"}
 	case recreated:
-		return start{hold: fmt.Errorf("the topic was deleted and created again (it was %s and is %s)", f.positionID, f.topicID)}
+		return start{hold: &holdError{HeldTopicReset,
+			fmt.Errorf("the topic was deleted and created again (it was %s and is %s)", f.positionID, f.topicID)}}
 	case f.hasPosition && f.hasCommit && f.committed > f.position:
 		return f.postgresBehind()
 	case f.hasPosition && f.hasCommit:

@@ -49,6 +49,7 @@ type wire struct {
 	inflate   *decompressor
 
 	correlation atomic.Int32
+	answers     answers
 
 	mutex    sync.Mutex
 	versions map[int32]apiVersions // by broker
@@ -69,6 +70,7 @@ func newWire(transport *kafka.Transport, bootstrap []string, clientID string, ti
 		limits:    limits,
 		inflate:   newDecompressor(limits.batchBytes),
 		versions:  make(map[int32]apiVersions),
+		answers:   answers{last: time.Now()},
 	}
 }
 
@@ -201,6 +203,7 @@ func (w *wire) roundTrip(ctx context.Context, c call) ([]byte, error) {
 		flexible:    c.request.IsFlexible(),
 		limit:       cmp.Or(c.limit, maxAnswer),
 	})
+	w.answers.note(ctx, err)
 	if errors.Is(err, os.ErrDeadlineExceeded) { // the connection noticed before the context did
 		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 	}

@@ -46,6 +46,8 @@ type fetchedPartition struct {
 	// records are those that read_committed shows, in the order of their offsets. They share memory
 	// with each other.
 	records []*fetchedRecord
+	// from is the offset that was asked for.
+	from int64
 	// next is the offset to fetch next: past control records, aborted data and gaps of compaction. It
 	// may move on where there are no records, and equals the offset asked for where err is set.
 	next int64
@@ -139,7 +141,7 @@ func (w *wire) decode(parts []fetchPartition, answer fetchResponse, opts fetchOp
 	place := make(map[answerKey]int, len(parts))
 	for i, p := range parts {
 		place[keyOf(p, answer.version)] = i
-		out[i] = fetchedPartition{topic: p.topic, partition: p.partition, next: p.offset,
+		out[i] = fetchedPartition{topic: p.topic, partition: p.partition, from: p.offset, next: p.offset,
 			highWatermark: -1, lastStable: -1, logStart: -1}
 		if !answer.throttled {
 			out[i].err = fmt.Errorf("fetch %s/%d@%d: %w", p.topic, p.partition, p.offset, errLeftOut)
@@ -180,7 +182,7 @@ func (w *wire) decodePartition(p fetchPartition, a partitionResponse, room *budg
 	}
 	return fetchedPartition{
 		topic: p.topic, partition: p.partition,
-		records: d.records, next: d.next, bytes: d.bytes,
+		records: d.records, from: p.offset, next: d.next, bytes: d.bytes,
 		highWatermark: a.highWatermark, lastStable: a.lastStable, logStart: a.logStart,
 		err: err,
 	}

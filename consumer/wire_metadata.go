@@ -16,6 +16,7 @@ type partitionMetadata struct {
 	id          int32
 	leader      int32 // a broker's ID, -1 for none
 	leaderEpoch int32 // -1 on brokers older than 2.1 (KIP-320)
+	replicas    int
 	err         error // such as kerr.LeaderNotAvailable
 }
 
@@ -67,7 +68,7 @@ func readTopic(name string, t kmsg.MetadataResponseTopic) topicMetadata {
 	topic := topicMetadata{name: name, id: t.TopicID, err: kerr.ErrorForCode(t.ErrorCode)}
 	for _, p := range t.Partitions {
 		topic.partitions = append(topic.partitions, partitionMetadata{
-			id: p.Partition, leader: p.Leader, leaderEpoch: p.LeaderEpoch, err: kerr.ErrorForCode(p.ErrorCode),
+			id: p.Partition, leader: p.Leader, leaderEpoch: p.LeaderEpoch, replicas: len(p.Replicas), err: kerr.ErrorForCode(p.ErrorCode),
 		})
 	}
 	slices.SortFunc(topic.partitions, func(x, y partitionMetadata) int { return int(x.id - y.id) })

@@ -14,17 +14,31 @@ import (
 const (
 	latestOffset   = -1
 	earliestOffset = -2
+	endOffset      = -100 // our own: latest as read_uncommitted sees it, the high watermark
 )
 
 // errLeftOut says that a broker answered without a word about a partition that it was asked for.
 var errLeftOut = errors.New("the broker left it out of its answer")
 
 // listOffsets asks the partitions' leaders for the first offset at or after a timestamp in milliseconds,
-// or for earliestOffset or latestOffset, which is the last stable offset as read_committed sees it. The
+// or for earliestOffset, endOffset or latestOffset, which is the last stable offset as read_committed sees it. The
 // offset is -1 where no record is that late. The map holds what was found also beside an error, which
 // names every partition that failed.
 func (w *wire) listOffsets(ctx context.Context, parts []topicPartition, timestamp int64) (map[topicPartition]int64, error) {
-	found := make(map[topicPartition]int64, len(parts))
+	records, err := w.listRecords(ctx, parts, timestamp)
+	found := make(map[topicPartition]int64, len(records))
+	for tp, r := range records {
+		found[tp] = r.offset
+	}
+	return found, err
+}
+
+// listedRecord is a record that listRecords found. timestamp is -1 where the offset was not asked for by a timestamp.
+type listedRecord struct{ offset, timestamp int64 }
+
+// listRecords is listOffsets with the timestamps of what is found.
+func (w *wire) listRecords(ctx context.Context, parts []topicPartition, timestamp int64) (map[topicPartition]listedRecord, error) {
+	found := make(map[topicPartition]listedRecord, len(parts))
 	leaders, err := w.leaders(ctx, parts)
 	faults := []error{err}
 	for leader, led := range leaders {
@@ -88,7 +102,7 @@ func topicsOf(parts []topicPartition) []string {
 }
 
 // listFrom adds the answers of one leader to found.
-func (w *wire) listFrom(ctx context.Context, leader int32, led []ledPartition, timestamp int64, found map[topicPartition]int64) error {
+func (w *wire) listFrom(ctx context.Context, leader int32, led []ledPartition, timestamp int64, found map[topicPartition]listedRecord) error {
 	answer := kmsg.NewListOffsetsResponse()
 	// Version 2 brought the isolation level (KIP-98), 7 and later bring timestamps not used here.
 	err := w.ask(ctx, call{broker: leader, request: listRequest(led, timestamp), min: 2, max: 6}, &answer)
@@ -103,7 +117,7 @@ func (w *wire) listFrom(ctx context.Context, leader int32, led []ledPartition, t
 		for _, p := range t.Partitions {
 			tp := topicPartition{t.Topic, p.Partition}
 			if left[tp] = kerr.ErrorForCode(p.ErrorCode); left[tp] == nil {
-				found[tp] = p.Offset
+				found[tp] = listedRecord{p.Offset, p.Timestamp}
 			}
 		}
 	}
@@ -113,6 +127,9 @@ func (w *wire) listFrom(ctx context.Context, leader int32, led []ledPartition, t
 func listRequest(led []ledPartition, timestamp int64) *kmsg.ListOffsetsRequest {
 	request := kmsg.NewPtrListOffsetsRequest()
 	request.IsolationLevel = 1
+	if timestamp == endOffset {
+		request.IsolationLevel, timestamp = 0, latestOffset
+	}
 	byTopic := make(map[string][]kmsg.ListOffsetsRequestTopicPartition)
 	for _, p := range led {
 		partition := kmsg.NewListOffsetsRequestTopicPartition()

@@ -23,6 +23,7 @@ type worker struct {
 	partition *partition
 	position  *dedup.Position
 	log       *slog.Logger
+	telemetry *batches
 
 	messages []dedup.Message // taken and decoded, not yet processed
 	next     int64           // the offset after them
@@ -30,16 +31,15 @@ type worker struct {
 	bytes    int             // their share of the memory
 	limit    int             // messages a batch; lowered where batches take too long
 
-	careful     int       // so many messages more are handled one at a time, each announced beforehand
-	announced   int64     // the offset of the last message that was
-	suspicion   bool      // the process died before anything was announced
-	moved       bool      // a batch was committed
-	killed      int       // how often that message has killed the process, where that is often enough
+	caution     *caution  // nil: the position was not acquired
+	parked      int       // messages at most, as counted last and parked since by this worker
 	parkedSince time.Time // when the parked messages have to be counted next; zero: none were parked
 }
 
 func newWorker(s *session, p *partition) *worker {
-	return &worker{session: s, partition: p, log: s.log.With("partition", p.String()), limit: s.c.cfg.MaxBatch}
+	return &worker{session: s, partition: p, log: s.log.With("partition", p.String()), limit: s.c.cfg.MaxBatch,
+		telemetry:   s.telemetry.batches(p.topicPartition),
+		parkedSince: time.Unix(0, 0)} // count first: owners before may have left as many as there may be
 }
 
 func (w *worker) run() {
@@ -49,14 +49,13 @@ func (w *worker) run() {
 		return
 	}
 	retry := newBackoff()
-	for w.await() && w.hasRoom() && w.session.c.slots.take(w.session.ctx) {
+	for w.await() && w.hasRoom() && w.admitted() {
 		w.fill()
 		n, next := w.cut()
-		err := w.process(n, next)
+		err := w.attempt(n, next)
 		w.session.c.slots.give()
 		switch {
 		case err == nil:
-			w.moved = true
 			w.drop(n, next)
 			w.grow()
 			retry = newBackoff()
@@ -64,21 +63,6 @@ func (w *worker) run() {
 			return
 		}
 	}
-}
-
-// process takes the first n messages through an attempt; one that is suspected of killing the process is announced
-// before, and is the only such one in the process meanwhile.
-func (w *worker) process(n int, next int64) error {
-	if w.killed = 0; w.careful == 0 {
-		return w.attempt(n, next)
-	}
-	defer w.session.c.processor.Suspect()()
-	err := w.announce(n)
-	if err == nil {
-		err = w.attempt(n, next)
-	}
-	w.survived(err)
-	return err
 }
 
 // start acquires the position and sets where reading begins. It goes on trying until it is done, and returns
@@ -94,10 +78,11 @@ func (w *worker) start() bool {
 			return false
 		case err == nil:
 			s.offsets.processed(p.topicPartition, next)
+			w.tellProgress()
 			p.readFrom(next)
 			return true
 		case s.ctx.Err() == nil:
-			w.log.Error("partition not acquired; trying again", "error", err)
+			p.waitFor(err, s.log, "partition not acquired; trying again")
 			retry.wait(s.ctx)
 		}
 	}
@@ -110,6 +95,7 @@ func (w *worker) acquire(ctx context.Context) (next int64, hold, err error) {
 	if w.position, err = store.Acquire(ctx, cfg.Group, p.topic, p.partition, s.c.owner); err != nil {
 		return 0, nil, err
 	}
+	w.caution = newCaution(s.c.processor, w.position, w.log)
 	if w.position.Evicted > 0 {
 		w.log.Warn("ended transactions that an earlier owner had left open", "transactions", w.position.Evicted)
 	}
@@ -130,7 +116,12 @@ func (w *worker) acquire(ctx context.Context) (next int64, hold, err error) {
 		w.log.Warn(begin.warn, "offset", next)
 	}
 	w.next = next
-	w.beCareful(next)
+	if next == begin.offset && next < w.position.Next {
+		w.caution.handled = w.position.Next
+	}
+	if w.caution.begin(next, cfg.MaxBatch) {
+		w.limit = 1
+	}
 	return next, nil, store.Reposition(ctx, w.position, next, p.topicID)
 }
 
@@ -158,7 +149,8 @@ func (w *worker) resolve(ctx context.Context, offset int64) (next int64, hold, e
 			"position", offset, "end", latest, "first", earliest)
 		return earliest, nil, nil
 	}
-	return 0, fmt.Errorf("the partition ends at %d, below the position %d: it was cut off or made anew", latest, offset), nil
+	return 0, &holdError{HeldCutOff,
+		fmt.Errorf("the partition ends at %d, below the position %d: it was cut off or made anew", latest, offset)}, nil
 }
 
 // endsBelow asks with a fetch whether an offset beyond the last stable one is beyond the end too: a group that was
@@ -168,13 +160,13 @@ func (w *worker) endsBelow(offset int64) (bool, error) {
 	if errors.Is(err, kerr.OffsetOutOfRange) {
 		return true, nil
 	}
-	return false, err
+	return false, kafkaHold(err)
 }
 
 func (w *worker) offsetAt(ctx context.Context, timestamp int64) (int64, error) {
 	tp := w.partition.topicPartition
 	found, err := w.session.c.wire.listOffsets(ctx, []topicPartition{tp}, timestamp)
-	return found[tp], err
+	return found[tp], kafkaHold(err)
 }
 
 // idleLooks is after how many MetadataIntervals without a message a partition's position is looked at.
@@ -211,7 +203,17 @@ func (w *worker) fill() {
 			return
 		}
 		w.decode(t.records)
+		w.telemetry.taken(len(t.records))
 	}
+}
+
+// tellProgress tells the partition that the worker goes on, and which message is the first that it has.
+func (w *worker) tellProgress() {
+	var front time.Time
+	if len(w.messages) > 0 {
+		front = w.messages[0].Timestamp
+	}
+	w.partition.progress(front)
 }
 
 // decode turns records into messages, and looks for their IDs.
@@ -225,12 +227,14 @@ func (w *worker) decode(records []*fetchedRecord) {
 
 // attempt processes the first n messages once. It outlives the session's end by the drain's limit.
 func (w *worker) attempt(n int, next int64) error {
-	result, err := w.session.c.processor.Process(w.session.work,
-		handlers.Batch{Position: w.position, Next: next, Messages: w.messages[:n], Killed: w.killed})
+	began := time.Now()
+	ctx, span := w.telemetry.begin(w.session.work, w.messages[:n])
+	result, err := w.caution.process(ctx, handlers.Batch{Position: w.position, Next: next, Messages: w.messages[:n]})
+	w.telemetry.end(span, began, n, err)
 	if err != nil {
 		return err
 	}
-	if result.Parked > 0 && w.parkedSince.IsZero() {
+	if w.parked += result.Parked; result.Parked > 0 && w.parkedSince.IsZero() {
 		w.parkedSince = time.Now()
 	}
 	if result.Conflicts > 0 {
@@ -266,6 +270,7 @@ func (w *worker) drop(n int, next int64) {
 	if w.messages = w.messages[n:]; len(w.messages) == 0 {
 		w.messages = nil // a handler that was left behind may still read it
 	}
+	w.tellProgress()
 }
 
 // recover decides what a failed attempt means, and says whether the partition goes on. Whatever it is, nothing of
@@ -276,6 +281,7 @@ func (w *worker) recover(err error, n int, retry retries) bool {
 	switch {
 	case errors.As(err, &moved) && moved.Next > w.position.Next && moved.Next <= w.next:
 		w.log.Warn("the answer to a commit was lost; it had taken effect", "offset", moved.Next)
+		w.telemetry.failed(failedCommitLost)
 		done, _ := slices.BinarySearchFunc(w.messages, moved.Next, func(m dedup.Message, next int64) int {
 			return cmp.Compare(m.Offset, next)
 		})
@@ -283,17 +289,20 @@ func (w *worker) recover(err error, n int, retry retries) bool {
 		w.drop(done, moved.Next)
 		return true
 	case errors.Is(err, dedup.ErrFenced), moved != nil:
+		w.telemetry.ousted(moved)
 		s.fault(fmt.Errorf("partition %s: %w", w.partition, err))
 		return false
 	case s.ctx.Err() != nil:
+		w.telemetry.failed(failedAbandoned)
 		w.log.Warn("open batch abandoned; its messages come again", "error", err)
 		return false
 	}
+	w.telemetry.failed(holdCode(err))
 	if tooSlow(err) {
 		w.limit = max(1, n/2)
 	}
 	pause := retry.next()
-	w.log.Error("batch failed; the partition is held and the batch tried again", "error", err,
+	w.partition.waitFor(err, s.log, "batch failed; the partition is held and the batch tried again",
 		"offset", w.position.Next, "messages", n, "again_in", pause.Round(time.Millisecond))
 	return sleep(s.ctx, pause)
 }

@@ -72,6 +72,9 @@ type Batch struct {
 	// Next is the offset after the last one that this batch covers, gaps and broker-internal records included.
 	Next    int64
 	Entries []Entry
+	// Replayed says that newer messages of the partition may have been accepted before these: they wait only for unfinished
+	// messages that are older.
+	Replayed bool
 }
 
 // optimisticAfter is how many batches without a duplicate it takes until accept tries a plain insert again. A
@@ -112,7 +115,7 @@ func (s *Store) Accept(ctx context.Context, b *Batch) (*Tx, error) {
 	tx, err := s.accept(ctx, b, cols)
 	if err != nil {
 		cols.release()
-		return nil, fmt.Errorf("accept %s: %w", b, positionError(err))
+		return nil, fmt.Errorf("accept %s: %w", b, rightsError(positionError(err)))
 	}
 	return tx, nil
 }

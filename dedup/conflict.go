@@ -30,7 +30,8 @@ from firstseen.conflicts m
 join firstseen.scopes s using (scope_id)`
 
 // Conflicts lists conflicts, the last seen first: up to limit of them, behind the cursor of the page before (empty: the
-// first page). next is empty on the last page. The filter's Reason does not count.
+// first page). next is empty on the last page. A page carries keys, headers and values whole; it is shorter where those are
+// more than 16 MiB. The filter's Reason does not count.
 func (s *Store) Conflicts(ctx context.Context, f Filter, after Cursor, limit int) (copies []ConflictCopy, next Cursor, err error) {
 	f.Reason = ""
 	c := f.conditions(s.cfg.Inbox, "m.seen_at")
@@ -46,11 +47,11 @@ func (s *Store) Conflicts(ctx context.Context, f Filter, after Cursor, limit int
 	}
 	sql := conflictsSQL + c.where() +
 		"\norder by m.seen_at desc, m.scope_id desc, m.message_id desc, m.topic desc, m.\"partition\" desc, m.\"offset\" desc" + c.limit(limit)
-	copies, err = collect(ctx, s, scanConflict, sql, c.args...)
+	copies, next, err = collectPage(ctx, s.pool, paging[ConflictCopy]{scanConflict, (*ConflictCopy).size, (*ConflictCopy).cursor, limit},
+		s.inSchema(sql), c.args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list conflicts of inbox %s: %w", s.cfg.Inbox, err)
 	}
-	copies, next = page(copies, limit, (*ConflictCopy).cursor)
 	return copies, next, nil
 }
 
@@ -63,6 +64,8 @@ func scanConflict(row pgx.CollectableRow) (c ConflictCopy, err error) {
 	}
 	return c, content.into(&c.Message)
 }
+
+func (c *ConflictCopy) size() int { return c.Message.Size() }
 
 // cursor has the topic last, which may hold any character.
 func (c *ConflictCopy) cursor() Cursor {

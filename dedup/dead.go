@@ -34,23 +34,18 @@ join firstseen.scopes s using (scope_id)`
 // DeadLetters lists dead letters, those that died last first: up to limit of them, behind the cursor of the page
 // before (empty: the first page). next is empty on the last page. While messages die or are redriven one who pages
 // gets none twice, misses none that was there from the beginning to the end, and sees none that died later. A page
-// carries keys, headers and values whole.
+// carries keys, headers and values whole; it is shorter where those are more than 16 MiB.
 func (s *Store) DeadLetters(ctx context.Context, f Filter, after Cursor, limit int) (letters []DeadLetter, next Cursor, err error) {
 	c := f.conditions(s.cfg.Inbox, "m.died_at")
-	if after != "" {
-		at, seq, err := after.dead()
-		if err != nil {
-			return nil, "", fmt.Errorf("list dead letters: %w", err)
-		}
-		c.args = append(c.args, at)
-		c.add(fmt.Sprintf("(m.died_at, m.seq) < ($%d, $%%d)", len(c.args)), seq)
+	if err := c.behind(after, deadList, "m.died_at"); err != nil {
+		return nil, "", fmt.Errorf("list dead letters: %w", err)
 	}
 	sql := deadSQL + c.where() + "\norder by m.died_at desc, m.seq desc" + c.limit(limit)
-	letters, err = collect(ctx, s, scanDead, sql, c.args...)
+	letters, next, err = collectPage(ctx, s.pool, paging[DeadLetter]{scanDead, (*DeadLetter).size, (*DeadLetter).cursor, limit},
+		s.inSchema(sql), c.args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list dead letters of inbox %s: %w", s.cfg.Inbox, err)
 	}
-	letters, next = page(letters, limit, (*DeadLetter).cursor)
 	return letters, next, nil
 }
 
@@ -112,17 +107,9 @@ func (c *contentRow) into(m *Message) (err error) {
 	return nil
 }
 
-func (d *DeadLetter) cursor() Cursor {
-	return Cursor(fmt.Sprintf("d%d.%d", d.DiedAt.UnixMicro(), d.seq))
-}
+func (d *DeadLetter) cursor() Cursor { return timeCursor(deadList, d.DiedAt, d.seq) }
 
-func (c Cursor) dead() (at time.Time, seq int64, err error) {
-	var micros int64
-	if _, err := fmt.Sscanf(string(c), "d%d.%d", &micros, &seq); err != nil {
-		return at, 0, cursorError(c)
-	}
-	return time.UnixMicro(micros), seq, nil
-}
+func (d *DeadLetter) size() int { return d.Message.Size() }
 
 // By is who changes something by hand, and why. Both are required, and kept in the table audit.
 type By struct{ Actor, Why string }

@@ -24,6 +24,12 @@ func Attach(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error)
 	return s, nil
 }
 
+// On is the same inbox over another pool, for work that must not take connections from the store's own. The pool stays
+// the caller's.
+func (s *Store) On(pool *pgxpool.Pool) *Store {
+	return &Store{pool: pool, cfg: s.cfg, sql: s.sql}
+}
+
 const inboxesSQL = `select distinct inbox from firstseen.scopes order by inbox`
 
 // Inboxes lists the inboxes that a schema (empty: the default one) has seen a message for.
@@ -51,7 +57,8 @@ func (s *Store) inSchema(sql string) string {
 func collect[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	rows, err := s.pool.Query(ctx, s.inSchema(sql), args...)
 	if err != nil {
-		return nil, err
+		return nil, rightsError(err)
 	}
-	return pgx.CollectRows(rows, scan)
+	list, err := pgx.CollectRows(rows, scan)
+	return list, rightsError(err)
 }

@@ -13,19 +13,16 @@ import (
 type Filter struct {
 	// Topic, Handler and Tenant are exact. The empty tenant picks all tenants.
 	Topic, Handler, Tenant string
-	// Reason is that of the last failure. It is for dead letters only: conflicts have none.
+	// Reason is that of the last failure. Conflicts and processed messages have none.
 	Reason string
 	// Key is exact, byte for byte; an empty one that is not nil picks empty keys. Null keys can't be asked for.
 	Key []byte
-	// From (included) and To (excluded) bound when a message died, or when a conflict was seen.
+	// From (included) and To (excluded) bound when a message died, or when a conflict was seen, or else when the message's
+	// ID was first seen.
 	From, To time.Time
 	// IDs picks messages by their ID.
 	IDs []uuid.UUID
 }
-
-// Cursor is the place behind a page of a list, newest first. The zero Cursor is the list's beginning, and as a next
-// page says that there is none. Its text is not to be taken apart.
-type Cursor string
 
 // condition is the end of a statement whose first parameters are args.
 type condition struct {
@@ -47,10 +44,14 @@ func (c *condition) limit(n int) string {
 	return "\nlimit $" + strconv.Itoa(len(c.args))
 }
 
-// conditions are the filter's, over the table that is called m with its scope as s; at is the column of its times.
+// conditions are the filter's, over the table that is called m with its scope as s; at is the column of its times. The
+// inbox is $1, and the IDs are $2 where there are any.
 func (f Filter) conditions(inbox, at string) *condition {
 	c := &condition{}
 	c.add("s.inbox = $%d", inbox)
+	if f.IDs != nil {
+		c.add("m.message_id = any ($%d::text[]::uuid[])", texts(f.IDs))
+	}
 	for _, t := range []struct{ column, value string }{
 		{"m.topic", f.Topic}, {"s.handler", f.Handler}, {"s.tenant", f.Tenant}, {"m.reason", f.Reason},
 	} {
@@ -67,9 +68,6 @@ func (f Filter) conditions(inbox, at string) *condition {
 	if !f.To.IsZero() {
 		c.add(at+" < $%d", f.To)
 	}
-	if f.IDs != nil {
-		c.add("m.message_id = any ($%d::text[]::uuid[])", texts(f.IDs))
-	}
 	return c
 }
 
@@ -80,18 +78,4 @@ func texts(ids []uuid.UUID) []string {
 		ts[i] = id.String()
 	}
 	return ts
-}
-
-// page cuts the row off that was asked for beyond the limit, and gives the cursor to ask for it.
-func page[T any](rows []T, limit int, cursor func(*T) Cursor) ([]T, Cursor) {
-	if len(rows) <= limit {
-		return rows, ""
-	}
-	rows = rows[:limit]
-	return rows, cursor(&rows[limit-1])
-}
-
-// cursorError says that a text is no cursor of the list that it was given to.
-func cursorError(c Cursor) error {
-	return fmt.Errorf("cursor %q is not one that this list gave", string(c))
 }

@@ -100,14 +100,19 @@ func (s *Store) redrive(ctx context.Context, scopes []int32, ids []string, by By
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, s.inSchema(redriveSQL), scopes, ids, by.Actor, by.Why).Scan(&n, &busyScopes, &busyLanes)
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, err
-	case len(busyLanes) == 0:
-		return n, nil
 	}
-	return n, s.inTx(ctx, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.inSchema(`select firstseen.wake_lanes($1::int[], $2::text[]::uuid[], $3)`), busyScopes, busyLanes, wakeWait)
+	return n, s.wake(ctx, busyScopes, busyLanes)
+}
+
+// wake makes lanes due that were at work when messages were added to them: see wake_lanes.
+func (s *Store) wake(ctx context.Context, scopes []int32, lanes []string) error {
+	if len(lanes) == 0 {
+		return nil
+	}
+	return s.inTx(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.inSchema(`select firstseen.wake_lanes($1::int[], $2::text[]::uuid[], $3)`), scopes, lanes, wakeWait)
 		return err
 	})
 }

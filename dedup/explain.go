@@ -21,6 +21,9 @@ type Explanation struct {
 	Seen []Sighting
 	// Unseen are handlers of the store's inbox that have not seen the ID, where another one has.
 	Unseen []string
+	// ForgottenBefore is set where the ID is not known and retention has deleted IDs of the store's inbox that were first
+	// seen before it; DroppedBefore where content is gone and retention has dropped days of the inbox that ended by then.
+	ForgottenBefore, DroppedBefore time.Time
 	// Place is what was asked for, if that was a place.
 	Place *Place
 	// Sentences tell it to people, in the order to read them.
@@ -54,10 +57,26 @@ func (s *Store) see(ctx context.Context, e *Explanation, ids []uuid.UUID) error 
 		if len(found) > 0 {
 			e.Seen = found
 			e.Unseen, err = collect(ctx, s, pgx.RowTo[string], unseenSQL, s.cfg.Inbox, id.String())
+			if err == nil {
+				e.DroppedBefore, err = s.deletedBefore(ctx, "")
+			}
 			return err
 		}
 	}
-	return nil
+	var err error
+	e.ForgottenBefore, err = s.deletedBefore(ctx, s.cfg.Inbox)
+	return err
+}
+
+// deletedBefore is up to when retention has deleted something in an inbox; without a name, days of the inbox's table.
+func (s *Store) deletedBefore(ctx context.Context, inbox string) (before time.Time, err error) {
+	deleted, err := s.upkeep(ctx, inbox)
+	for _, u := range deleted {
+		if u.removed > 0 && u.before.After(before) {
+			before = u.before
+		}
+	}
+	return before, err
 }
 
 const unseenSQL = `

@@ -31,15 +31,15 @@ with seen as materialized (
 	join firstseen.scopes s using (scope_id)
 	where d.scope_id = $1 and d.message_id = $2::text::uuid)
 select seen.tenant, m.message_id, m.raw_id, m.topic, m."partition", m."offset", m.produced_at, m.key, m.headers, m.payload,
-	1, m.received_at, m.parked_at, m.attempts, m.reason, m.error, m.lane
+	m.received_at, m.attempts, 1, m.parked_at, m.reason, m.error, m.lane
 from seen join firstseen.parked m using (scope_id, message_id)
 union all
 select seen.tenant, m.message_id, m.raw_id, m.topic, m."partition", m."offset", m.produced_at, m.key, m.headers, m.payload,
-	2, m.received_at, m.died_at, m.attempts, m.reason, m.error, m.lane
+	m.received_at, m.attempts, 2, m.died_at, m.reason, m.error, m.lane
 from seen join firstseen.dead_letters m using (scope_id, message_id)
 union all
 select seen.tenant, m.message_id, m.raw_id, m.topic, m."partition", m."offset", m.produced_at, m.key, m.headers, m.payload,
-	0, m.received_at, m.processed_at, m.attempts, null, null, null
+	m.received_at, m.attempts, 0, m.processed_at, null, null, null
 from seen join firstseen.inbox m on m.received_at = seen.first_seen_at
 	and m.scope_id = seen.scope_id and m.message_id = seen.message_id
 limit 1`
@@ -55,16 +55,30 @@ func (s *Store) stored(ctx context.Context, scope int32, id uuid.UUID) (*Stored,
 
 func scanStored(row pgx.CollectableRow) (m Stored, err error) {
 	var content contentRow
-	var reason, text *string
-	var at *time.Time
-	var lane *uuid.UUID
-	err = row.Scan(append(append([]any{&m.Message.Tenant}, content.columns(&m.Message)...),
-		&m.State, &m.ReceivedAt, &at, &m.Attempts, &reason, &text, &lane)...)
+	var state stateRow
+	err = row.Scan(append(append(append([]any{&m.Message.Tenant}, content.columns(&m.Message)...),
+		&m.ReceivedAt, &m.Attempts), state.columns(&m)...)...)
 	if err != nil {
 		return m, err
 	}
-	m.At, m.Reason, m.Error, m.Lane = deref(at), deref(reason), deref(text), deref(lane)
+	state.into(&m)
 	return m, content.into(&m.Message)
+}
+
+// stateRow takes the columns of a message's state, which can be null.
+type stateRow struct {
+	at           *time.Time
+	reason, text *string
+	lane         *uuid.UUID
+}
+
+// columns are where the state, its time, reason, error and lane go.
+func (r *stateRow) columns(m *Stored) []any {
+	return []any{&m.State, &r.at, &r.reason, &r.text, &r.lane}
+}
+
+func (r *stateRow) into(m *Stored) {
+	m.At, m.Reason, m.Error, m.Lane = deref(r.at), deref(r.reason), deref(r.text), deref(r.lane)
 }
 
 // Sighting is what is known of an ID in one scope.
@@ -131,12 +145,14 @@ func (s *Store) follow(ctx context.Context, f *Sighting, id uuid.UUID) (err erro
 type AuditEntry struct {
 	At                 time.Time
 	Actor, Action, Why string
+	// Login is who was logged in to Postgres, whatever Actor says; empty for what was done before it was kept.
+	Login string
 }
 
-const auditSQL = `select at, actor, action, why from firstseen.audit where scope_id = $1 and message_id = $2::text::uuid order by audit_id`
+const auditSQL = `select at, actor, action, why, login from firstseen.audit where scope_id = $1 and message_id = $2::text::uuid order by audit_id`
 
 func scanAudit(row pgx.CollectableRow) (a AuditEntry, err error) {
-	return a, row.Scan(&a.At, &a.Actor, &a.Action, &a.Why)
+	return a, row.Scan(&a.At, &a.Actor, &a.Action, &a.Why, &a.Login)
 }
 
 // Lane is the queue that a parked message waits in.

@@ -15,6 +15,9 @@ func (e *Explanation) tell() []string {
 	} else if len(e.Seen) == 0 {
 		t.say("Message %s was never seen, by any handler of any inbox in this schema: it has not been delivered, its batch has not committed yet, or its ID is another.", e.Asked)
 	}
+	if e.Place == nil && len(e.Seen) == 0 && !e.ForgottenBefore.IsZero() {
+		t.say("Or it was forgotten: retention has deleted IDs that inbox %s saw first before %s.", e.Inbox, clock(e.ForgottenBefore))
+	}
 	for i := range e.Seen {
 		e.tellSighting(&t, &e.Seen[i])
 	}
@@ -94,7 +97,7 @@ func (e *Explanation) tellSighting(t *teller, f *Sighting) {
 	}
 	if f.Stored == nil {
 		t.say("%s saw it first at %s.", who, clock(f.FirstSeenAt))
-		f.tellGone(t)
+		f.tellGone(t, e.DroppedBefore)
 	} else {
 		m := &f.Stored.Message
 		written := ""
@@ -114,12 +117,15 @@ func (e *Explanation) tellSighting(t *teller, f *Sighting) {
 	}
 }
 
-func (f *Sighting) tellGone(t *teller) {
-	if n := len(f.Audit); n > 0 && f.Audit[n-1].Action == "discard" {
+func (f *Sighting) tellGone(t *teller, dropped time.Time) {
+	switch n := len(f.Audit); {
+	case n > 0 && f.Audit[n-1].Action == "discard":
 		t.say("Its content is gone: it was discarded.")
-		return
+	case f.FirstSeenAt.Before(dropped):
+		t.say("Its content is kept no more: it was handled, and retention has dropped the inbox's days before %s since.", dropped.UTC().Format(time.DateOnly))
+	default:
+		t.say("Its content is kept no more: it was handled, and its day has been dropped from the inbox since.")
 	}
-	t.say("Its content is kept no more: it was handled, and its day has been dropped from the inbox since.")
 }
 
 func (f *Sighting) tellState(t *teller, now time.Time) {

@@ -38,7 +38,7 @@ func (s *Store) ClaimLanes(ctx context.Context, handler string, limit int, lease
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("claim lanes of handler %s: %w", handler, err)
+		return nil, fmt.Errorf("claim lanes of handler %s: %w", handler, rightsError(err))
 	}
 	return claims, nil
 }

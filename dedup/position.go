@@ -113,6 +113,24 @@ func (s *Store) Announce(ctx context.Context, p *Position, offset int64, counts 
 	return times, nil
 }
 
+// Excuse takes back that this owner has acquired the position without moving it, and nothing of what owners before it left:
+// it came to its end before it handled anything. Call it once.
+func (s *Store) Excuse(ctx context.Context, p *Position) error {
+	return s.inTx(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.sql.excuse, p.id, p.Epoch)
+		return err
+	})
+}
+
+// Recall notes again that the position was acquired Fruitless times without moving: so far it has only come to where it
+// stood when it was acquired.
+func (s *Store) Recall(ctx context.Context, p *Position) error {
+	return s.inTx(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.sql.recall, p.id, p.Epoch, p.Fruitless)
+		return err
+	})
+}
+
 // Retract takes the announcements of a position back, and that it was acquired without moving: the process lived.
 func (s *Store) Retract(ctx context.Context, p *Position) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {

@@ -17,13 +17,20 @@ func (t *Tx) Join(ctx context.Context, entries []*Entry) error {
 	var scopes, lanes array
 	scopes.grow(pgtype.Int4OID, len(entries), 4*len(entries))
 	lanes.grow(pgtype.UUIDOID, len(entries), 16*len(entries))
+	var offsets []int64
 	for _, e := range entries {
 		scopes.int32(e.Scope)
 		lanes.uuid(e.Lane)
+		if t.batch.Replayed {
+			offsets = append(offsets, e.Message.Offset)
+		}
+	}
+	sql, args := t.store.sql.join, []any{t.positionID(), int32Array(scopes.bytes()), uuidArray(lanes.bytes())}
+	if t.batch.Replayed {
+		sql, args = t.store.sql.joinOlder, append(args, offsets)
 	}
 	var found []int32
-	err := t.conn.QueryRow(ctx, t.store.sql.join, t.positionID(), int32Array(scopes.bytes()), uuidArray(lanes.bytes())).Scan(&found)
-	if err != nil {
+	if err := t.conn.QueryRow(ctx, sql, args...).Scan(&found); err != nil {
 		return err
 	}
 	for _, ordinal := range found {

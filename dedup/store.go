@@ -66,7 +66,7 @@ type Store struct {
 
 // statements are the store's queries, spelled for its schema.
 type statements struct {
-	accept, inbox, commit, acquire, join, park, bury, conflicts, claimLanes, loadLanes, releaseLanes, finishLanes, countAttempt, uncountAttempt, announce, retract, unfinished, reposition, begin, known, scopes, partitions, version, checkDeferred string
+	accept, inbox, commit, acquire, join, joinOlder, park, bury, conflicts, claimLanes, loadLanes, releaseLanes, finishLanes, countAttempt, uncountAttempt, announce, excuse, recall, retract, unfinished, reposition, begin, known, scopes, partitions, version, checkDeferred string
 }
 
 func statementsFor(schema string) statements {
@@ -78,6 +78,7 @@ func statementsFor(schema string) statements {
 		commit:         `select ` + s + `.seal(); commit`,
 		checkDeferred:  `select ` + s + `.check_deferred()`,
 		join:           `select ` + s + `.join_lanes($1, $2, $3)`,
+		joinOlder:      `select ` + s + `.join_older_lanes($1, $2, $3, $4)`,
 		park:           `select ` + s + `.park(` + parameters(16) + `)`,
 		bury:           `select ` + s + `.bury(` + parameters(14) + `)`,
 		conflicts:      `select ` + s + `.record_conflicts(` + parameters(10) + `)`,
@@ -90,6 +91,8 @@ func statementsFor(schema string) statements {
 		announce: `update ` + s + `.positions set trial = $3,
 			trials = case when trial = $3 then trials + $4 else greatest($4, 1) end
 			where position_id = $1 and epoch = $2 returning trials`,
+		excuse:  `update ` + s + `.positions set fruitless = greatest(fruitless - 1, 0) where position_id = $1 and epoch = $2`,
+		recall:  `update ` + s + `.positions set fruitless = $3 where position_id = $1 and epoch = $2`,
 		retract: `update ` + s + `.positions set trials = 0, fruitless = 0 where position_id = $1 and epoch = $2`,
 		unfinished: `select count(*) from (select from ` + s + `.lanes l join ` + s + `.scopes c using (scope_id)
 			join ` + s + `.parked p using (scope_id, lane)
@@ -115,8 +118,8 @@ func parameters(n int) string {
 	return strings.Join(names, ", ")
 }
 
-// Open checks that the schema is there at the version this build needs, and makes the inbox's partitions for
-// the days ahead. The pool stays the caller's, who closes it after the last use of the store.
+// Open checks that the schema is there at the version this build needs and that the login may do what a consumer must,
+// and makes the inbox's partitions for the days ahead. The pool stays the caller's, who closes it after the last use of the store.
 //
 // Behind a pooler in transaction mode (PgBouncer, pgcat) statements must not be prepared under a name: set
 // default_query_exec_mode=cache_describe in the pool's connection string, or exec, which needs a round trip less at
@@ -128,6 +131,9 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	}
 	s := &Store{pool: pool, cfg: cfg, sql: statementsFor(cfg.Schema)}
 	if err := s.checkVersion(ctx); err != nil {
+		return nil, fmt.Errorf("open inbox %s: %w", cfg.Inbox, err)
+	}
+	if err := s.checkRights(ctx); err != nil {
 		return nil, fmt.Errorf("open inbox %s: %w", cfg.Inbox, err)
 	}
 	if _, err := s.MakePartitions(ctx); err != nil {
@@ -165,7 +171,7 @@ func (s *Store) checkVersion(ctx context.Context) error {
 		err = nil
 	}
 	if err != nil {
-		return fmt.Errorf("read version of schema %s: %w", s.cfg.Schema, err)
+		return fmt.Errorf("read version of schema %s: %w", s.cfg.Schema, rightsError(err))
 	}
 	if found != migrations.Latest() {
 		return &SchemaError{Schema: s.cfg.Schema, Found: found, Need: migrations.Latest()}

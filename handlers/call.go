@@ -45,6 +45,7 @@ type attempt func(ctx context.Context) (kept int, err error)
 func (p *Processor) call(ctx context.Context, tx *dedup.Tx, target *registered, try attempt) (kept int, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.HandlerTimeout, ErrHandlerTimeout)
 	defer cancel()
+	defer func(began time.Time) { p.telemetry.took(target, began, err != nil) }(time.Now())
 	var ended struct { // read only when the goroutine has
 		kept int
 		err  error

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/instruments"
 )
 
 // Detached handles a message outside of any transaction: a call to another system, or anything slow. What it does
@@ -229,17 +230,22 @@ func (d *dispatcher) take(call *delivery) {
 	d.ended = append(d.ended, call)
 }
 
-func (p *Processor) deliver(ctx context.Context, target *registered, m dedup.Message) error {
+func (p *Processor) deliver(ctx context.Context, target *registered, m dedup.Message) (err error) {
+	ctx, span := p.telemetry.deliver(ctx, target, &m)
+	defer func(began time.Time) {
+		p.telemetry.took(target, began, err != nil)
+		instruments.End(span, err)
+	}(time.Now())
 	ctx, cancel := context.WithTimeoutCause(ctx, p.timeLimit(target), ErrHandlerTimeout)
 	defer cancel()
-	var err error
+	var answer error // read only when the goroutine has ended
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		protect(&err, func() error { return target.detached.Deliver(ctx, m) })
+		protect(&answer, func() error { return target.detached.Deliver(ctx, m) })
 	}()
 	if !p.await(ctx, done) {
 		return fmt.Errorf("%w: %w", ErrAbandoned, context.Cause(ctx))
 	}
-	return err
+	return answer
 }

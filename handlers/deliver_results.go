@@ -76,13 +76,14 @@ func (d *dispatcher) settle(ctx context.Context, calls []*delivery) error {
 		e := &batch.Entries[i]
 		lane := laneOf{e.Scope, e.Lane}
 		if call := pending[lane]; call.message != nil && call.message.ID == e.Message.ID {
-			r.outcome(e, call)
+			r.outcome(ctx, e, call)
 			delete(pending, lane)
 		}
 	}
 	if err := tx.Commit(ctx); err != nil {
 		return err
 	}
+	d.p.settled(r, batch.Entries)
 	for _, call := range pending { // somebody took the lane, as a redrive of an earlier message does
 		if call.tried {
 			d.lost(call)
@@ -102,15 +103,15 @@ func (d *dispatcher) uncount(ctx context.Context, call *delivery) error {
 }
 
 // outcome brings the entry of a call to its state. Of one that was not made it stays as it is: parked, and due.
-func (r *run) outcome(e *dedup.Entry, call *delivery) {
+func (r *run) outcome(ctx context.Context, e *dedup.Entry, call *delivery) {
 	if call.counted {
 		e.Attempts--
 	}
 	switch {
 	case call.buried:
-		r.bury([]*dedup.Entry{e})
+		_ = r.bury(ctx, []*dedup.Entry{e})
 	case call.tried && call.err != nil:
-		r.fail(e, call.err)
+		r.fail(ctx, e, call.err)
 	case call.tried:
 		e.State, e.Reason, e.Error = dedup.Processed, "", ""
 	}

@@ -24,6 +24,7 @@ type run struct {
 	failed   map[*dedup.Entry]*verdict // on messages that failed; they are settled in their turn
 	blocked  map[laneOf]*dedup.Entry   // the first unfinished entry of each lane
 	suspects int                       // so many of the next messages hide one that fails, and it is not known which
+	tries    tries                     // that failed, and are settled
 	unkept   bool                      // what was done since the savepoint must survive the next Undo
 	undo     bool                      // what was done since the savepoint is still to be taken back
 }
@@ -53,13 +54,18 @@ type messageOf struct {
 func of(e *dedup.Entry) messageOf { return messageOf{e.Scope, e.Message.ID} }
 
 // handle brings every entry to a state. An error means that the transaction must be rolled back.
-func (r *run) handle(ctx context.Context, entries []*dedup.Entry) error {
+func (r *run) handle(ctx context.Context, entries []*dedup.Entry) (err error) {
+	if len(entries) == 0 {
+		return nil
+	}
+	ctx, span := r.p.telemetry.turn(ctx, r.target, len(entries))
+	defer func(n int) { endTurn(span, r.tries.sum(), n, err) }(len(entries))
 	for len(entries) > 0 {
 		done, err := r.try(ctx, r.plan(entries))
 		if err != nil {
 			return err
 		}
-		r.settle(entries[:done])
+		r.settle(ctx, entries[:done])
 		entries = entries[done:]
 	}
 	return r.takeBack(ctx)

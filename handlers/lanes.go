@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/instruments"
 )
 
 const (
@@ -23,10 +24,12 @@ const (
 )
 
 // RunLanes works on parked messages until ctx ends: it tries those again whose time has come, each key's in their
-// order, and delivers those of detached handlers. Any number of processes may do so at once.
+// order, and delivers those of detached handlers; and it looks up what operators have paused. Any number of processes
+// may do so at once.
 func (p *Processor) RunLanes(ctx context.Context) {
 	var workers sync.WaitGroup
 	defer workers.Wait()
+	workers.Go(func() { p.followPauses(ctx) })
 	for range p.cfg.LaneWorkers {
 		workers.Go(func() { p.laneWorker(ctx) })
 	}
@@ -55,7 +58,7 @@ func (p *Processor) laneWorker(ctx context.Context) {
 	for len(targets) > 0 && ctx.Err() == nil {
 		worked := 0
 		for i, target := range targets {
-			if time.Now().Before(pauses[i].until) {
+			if time.Now().Before(pauses[i].until) || p.rests(target) {
 				continue
 			}
 			n, err := p.workLanes(ctx, target)
@@ -128,11 +131,21 @@ func (p *Processor) workTogether(ctx context.Context, target *registered, claims
 		}
 		defer tx.Rollback(ctx)
 		r := &run{p: p, tx: tx, target: target, pace: &target.lanePace, known: known}
-		if err := r.handle(ctx, pointers(batch.Entries)); err != nil {
-			return err
-		}
-		return p.commit(ctx, tx)
+		return p.retry(ctx, r, batch.Entries, r.handle)
 	})
+}
+
+// retry takes parked messages through handle, and to the commit.
+func (p *Processor) retry(ctx context.Context, r *run, entries []dedup.Entry, handle func(context.Context, []*dedup.Entry) error) (err error) {
+	ctx, span := p.telemetry.retry(ctx, r.target, entries)
+	defer func() { instruments.End(span, err) }()
+	if err = handle(ctx, pointers(entries)); err != nil {
+		return err
+	}
+	if err = p.commit(ctx, r.tx); err == nil {
+		p.settled(r, entries)
+	}
+	return err
 }
 
 // release gives lanes back after a failure that the process has survived: for a shutdown at once, else in a while.
@@ -169,12 +182,11 @@ func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup
 			batch.Entries[i].Attempts-- // counted already
 		}
 		r := &run{p: p, tx: tx, target: target, pace: &target.lanePace, known: known}
+		handle := r.handle
 		if attempts > target.retry.MaxAttempts {
-			r.bury(pointers(batch.Entries))
-		} else if err := r.handle(ctx, pointers(batch.Entries)); err != nil {
-			return err
+			handle = r.bury
 		}
-		return p.commit(ctx, tx)
+		return p.retry(ctx, r, batch.Entries, handle)
 	})
 	if attempts > 0 && (err != nil || !met) { // the process lived: it was no attempt
 		p.uncount(ctx, c, id)
@@ -212,13 +224,14 @@ func (p *Processor) Suspect() (release func()) {
 }
 
 // bury gives up messages that have killed the process as often as they may.
-func (r *run) bury(entries []*dedup.Entry) {
+func (r *run) bury(_ context.Context, entries []*dedup.Entry) error {
 	for _, e := range entries {
 		e.State, e.Reason = dedup.Dead, string(ReasonKilled)
 		e.Error = "the process died while the message was handled"
 		r.p.cfg.Logger.Error("message killed the process again and again; dead letter", "handler", r.target.name,
 			"message", place(e.Message))
 	}
+	return nil
 }
 
 func pointers(entries []dedup.Entry) []*dedup.Entry {

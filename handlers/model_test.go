@@ -32,7 +32,9 @@ type model struct {
 	sick     map[uuid.UUID]string // what the handler does with a message
 	crashIn  int                  // handler calls until the process ends; 0: it does not
 	crash    context.CancelFunc
-	apart    int // the pace of a process that starts
+	apart    int                  // the pace of a process that starts
+	paused   map[dedup.Pause]bool // in Postgres
+	parks    bool                 // the process has heard that its handler is paused
 
 	states   map[uuid.UUID]string // inbox, dead or parked
 	attempts map[uuid.UUID]int
@@ -116,6 +118,7 @@ func (m *model) start() {
 	m.p, err = NewProcessor(Config{Store: m.b.store, Handlers: registry, Logger: quiet()})
 	require.NoError(m.t, err)
 	registry.all[0].pace.apart = m.apart
+	m.hear()
 	m.position, err = m.b.store.Acquire(context.Background(), "group", m.topic, 0, "model")
 	require.NoError(m.t, err)
 	if !m.position.Known {
@@ -182,7 +185,7 @@ func laneKey(msg dedup.Message) string {
 func (m *model) arrive(msg dedup.Message) {
 	key := laneKey(msg)
 	m.states[msg.ID] = "parked"
-	if len(m.lanes[key]) > 0 || !m.settle(msg) {
+	if m.parks || len(m.lanes[key]) > 0 || !m.settle(msg) {
 		m.lanes[key] = append(m.lanes[key], msg)
 	}
 }
@@ -215,8 +218,12 @@ func (m *model) work(t *rapid.T) {
 		m.start()
 		return
 	}
+	if len(m.paused) > 0 { // whether the process has heard of it or not
+		return
+	}
+	each := laneBatch / max(1, len(m.lanes)) // so many messages of a lane go in one transaction
 	for key, lane := range m.lanes {
-		for len(lane) > 0 && m.settle(lane[0]) {
+		for n := 0; n < each && len(lane) > 0 && m.settle(lane[0]); n++ {
 			lane = lane[1:]
 		}
 		m.lanes[key] = lane
@@ -235,6 +242,31 @@ func (m *model) rebalance(t *rapid.T) {
 	_, err := former.Process(context.Background(),
 		Batch{Position: &position, Next: int64(m.next + 1), Messages: m.log[m.next : m.next+1]})
 	require.ErrorIs(t, err, dedup.ErrFenced)
+}
+
+// pause pauses something, or resumes it. The process hears of it now, or when it starts anew, or later.
+func (m *model) pause(t *rapid.T) {
+	what := rapid.SampledFrom([]dedup.Pause{{Kind: dedup.PauseHandler, Handler: m.topic}, {Kind: dedup.PauseTopic, Topic: m.topic},
+		{Kind: dedup.PausePartition, Topic: m.topic}}).Draw(t, "what")
+	change := m.b.store.Pause
+	if m.paused[what] {
+		delete(m.paused, what)
+		change = m.b.store.Resume
+	} else {
+		m.paused[what] = true
+	}
+	changed, err := change(context.Background(), what, dedup.By{Actor: "model", Why: "test"})
+	require.NoError(m.t, err)
+	require.True(m.t, changed)
+	if rapid.Bool().Draw(t, "heard") {
+		m.hear()
+	}
+}
+
+// hear has the process look up what is paused.
+func (m *model) hear() {
+	require.NoError(m.t, m.p.LookUpPauses(context.Background()))
+	m.parks = m.paused[dedup.Pause{Kind: dedup.PauseHandler, Handler: m.topic}]
 }
 
 func (m *model) heal(t *rapid.T) {
@@ -280,6 +312,12 @@ func (m *model) finish(t *rapid.T) {
 		m.sick[id] = ""
 	}
 	m.crashIn = 0
+	for what := range m.paused {
+		_, err := m.b.store.Resume(context.Background(), what, dedup.By{Actor: "model", Why: "test"})
+		require.NoError(m.t, err)
+	}
+	clear(m.paused)
+	m.hear()
 	for m.next < len(m.log) {
 		end := min(len(m.log), m.next+5)
 		_, err := m.p.Process(context.Background(), Batch{Position: m.position, Next: int64(end), Messages: m.log[m.next:end]})
@@ -291,16 +329,16 @@ func (m *model) finish(t *rapid.T) {
 		}
 		m.next = end
 	}
-	for tries := 0; len(m.lanes) > 0; tries++ {
-		require.Less(t, tries, 3)
+	for tries := 0; m.b.count(`select count(*) from firstseen.lanes where topic = $1`, m.topic) > 0; tries++ {
+		require.Less(t, tries, 100)
 		m.b.exec(`update firstseen.lanes set due_at = now() - interval '1 s' where topic = $1`, m.topic)
 		_, err := m.p.workLanes(context.Background(), m.p.attached()[0])
 		require.NoError(t, err)
-		clear(m.lanes)
-		for id, state := range m.states {
-			if state == "parked" {
-				m.states[id] = "inbox"
-			}
+	}
+	clear(m.lanes)
+	for id, state := range m.states {
+		if state == "parked" {
+			m.states[id] = "inbox"
 		}
 	}
 	m.check(t)
@@ -315,10 +353,11 @@ func TestModelOfBatchesLanesAndCrashes(t *testing.T) {
 		topics++
 		m := &model{t: rt, b: b, topic: fmt.Sprint("model-", topics), wrap: rapid.SampledFrom([]func(Handler) BatchHandler{Each, opaque, queued}).Draw(rt, "kind"),
 			apart: rapid.IntRange(0, 12).Draw(rt, "apart"),
-			sick:  map[uuid.UUID]string{}, states: map[uuid.UUID]string{}, attempts: map[uuid.UUID]int{}, lanes: map[string][]dedup.Message{}}
+			sick:  map[uuid.UUID]string{}, states: map[uuid.UUID]string{}, attempts: map[uuid.UUID]int{}, lanes: map[string][]dedup.Message{},
+			paused: map[dedup.Pause]bool{}}
 		m.start()
 		rt.Repeat(map[string]func(*rapid.T){
-			"produce": m.produce, "process": m.process, "work": m.work, "heal": m.heal, "rebalance": m.rebalance, "": m.check,
+			"produce": m.produce, "process": m.process, "work": m.work, "heal": m.heal, "rebalance": m.rebalance, "pause": m.pause, "": m.check,
 		})
 		m.finish(rt)
 	})

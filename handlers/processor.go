@@ -11,8 +11,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/instruments"
 )
 
 // Stage is a point in the life of a batch, for Config.Observe.
@@ -40,8 +43,16 @@ type Config struct {
 	LaneWorkers int
 	// LanePoll is how often lanes are looked at that nothing in this process has woken. Default 500 ms.
 	LanePoll time.Duration
+	// PausePoll is how often what operators have paused is looked up, with one query. Default 2 seconds.
+	PausePoll time.Duration
 	// Logger hears of every failed attempt; never of a payload or a key. Default slog.Default().
 	Logger *slog.Logger
+	// MeterProvider measures what becomes of messages; package dedup/instruments says how. Default OpenTelemetry's global
+	// one, as it is when the Processor is made.
+	MeterProvider metric.MeterProvider
+	// TracerProvider traces: within a span that is recorded, accept, the handlers' turns and commit; and parked messages
+	// in spans of their own, linked to those that sent them. A handler's context has its span. Default the global one.
+	TracerProvider trace.TracerProvider
 	// Observe, if set, is called at each stage of each batch, from the goroutine that processes it. It is meant
 	// for tests that stop or kill the process at a chosen point.
 	Observe func(Stage)
@@ -53,6 +64,36 @@ type Processor struct {
 	suspect sync.Mutex // held while a message is handled that is suspected of killing the process
 	cfg     Config
 	wakes   wakes
+	pauses  pauses
+	totals  totals
+
+	telemetry *telemetry
+}
+
+// WithDefaults is the config with a default wherever it says nothing.
+func (c Config) WithDefaults() Config {
+	if c.HandlerTimeout <= 0 {
+		c.HandlerTimeout = 5 * time.Minute
+	}
+	if c.AbandonAfter <= 0 {
+		c.AbandonAfter = 5 * time.Second
+	}
+	if c.LaneWorkers <= 0 {
+		c.LaneWorkers = 2
+	}
+	if c.LanePoll <= 0 {
+		c.LanePoll = 500 * time.Millisecond
+	}
+	if c.PausePoll <= 0 {
+		c.PausePoll = 2 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Observe == nil {
+		c.Observe = func(Stage) {}
+	}
+	return c
 }
 
 // NewProcessor makes a Processor.
@@ -60,29 +101,23 @@ func NewProcessor(cfg Config) (*Processor, error) {
 	if cfg.Store == nil || cfg.Handlers == nil || len(cfg.Handlers.byTopic) == 0 {
 		return nil, fmt.Errorf("new processor: a store and at least one handler are required")
 	}
-	if cfg.HandlerTimeout <= 0 {
-		cfg.HandlerTimeout = 5 * time.Minute
-	}
-	if cfg.AbandonAfter <= 0 {
-		cfg.AbandonAfter = 5 * time.Second
-	}
-	if cfg.LaneWorkers <= 0 {
-		cfg.LaneWorkers = 2
-	}
-	if cfg.LanePoll <= 0 {
-		cfg.LanePoll = 500 * time.Millisecond
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
-	if cfg.Observe == nil {
-		cfg.Observe = func(Stage) {}
-	}
-	return &Processor{cfg: cfg, wakes: newWakes(cfg.Handlers.all)}, nil
+	cfg = cfg.WithDefaults()
+	p := &Processor{cfg: cfg, wakes: newWakes(cfg.Handlers.all), telemetry: newTelemetry(cfg)}
+	p.pauses.now.Store(&paused{changed: make(chan struct{})})
+	return p, nil
 }
 
 // Topics lists the topics that have a handler.
 func (p *Processor) Topics() []string { return p.cfg.Handlers.Topics() }
+
+// Handlers lists the names of a topic's handlers, in the order that they are called in.
+func (p *Processor) Handlers(topic string) []string {
+	var names []string
+	for _, target := range p.cfg.Handlers.byTopic[topic] {
+		names = append(names, target.name)
+	}
+	return names
+}
 
 // MaxAttempts is the least number of attempts that a message of the topic has with any of its handlers.
 func (p *Processor) MaxAttempts(topic string) int {
@@ -104,6 +139,9 @@ type Batch struct {
 	// Messages are in the order of their offsets. Empty: the position moves over what the broker keeps for
 	// itself.
 	Messages []dedup.Message
+	// Replayed says that the messages are read again, after newer ones: see dedup.Batch. That a handler is paused does not
+	// concern them.
+	Replayed bool
 	// Killed is how often the first message has killed the process that handled it, where that is often enough: it
 	// goes to the dead letters. 0 where it has not.
 	Killed int
@@ -116,7 +154,7 @@ type Result struct {
 	// Duplicates were seen before.
 	Duplicates int
 	// Parked messages wait in their lane: their handler failed, an earlier one of their key is unfinished, or their
-	// handler is a detached one.
+	// handler is a detached one, or paused.
 	Parked int
 	// Dead messages went to the dead letters: they have no usable ID, or their handler gave them up.
 	Dead int
@@ -191,21 +229,23 @@ func (p *Processor) again(ctx context.Context, messages int, transaction func(*f
 
 // once is one transaction over a batch.
 func (p *Processor) once(ctx context.Context, b Batch, targets []*registered, known *findings) (Result, error) {
-	batch := &dedup.Batch{Position: b.Position, Next: b.Next}
+	batch := &dedup.Batch{Position: b.Position, Next: b.Next, Replayed: b.Replayed}
 	var err error
-	if batch.Entries, err = p.entries(ctx, b.Messages, targets); err != nil {
+	if batch.Entries, err = entries(ctx, b.Messages, targets, p.cfg.Store.Scopes); err != nil {
 		return Result{}, err
 	}
-	tx, err := p.cfg.Store.Accept(ctx, batch)
+	tx, err := p.accept(ctx, batch)
 	if err != nil {
 		return Result{}, err
 	}
 	defer tx.Rollback(ctx)
 	p.cfg.Observe(StageAccepted)
 	unkept := false
+	var failing []*run
 	buryKilled(batch.Entries, targets, len(b.Messages), b.Killed)
 	for i, target := range targets {
-		todo, joined, err := p.todo(ctx, tx, target, batch.Entries[i*len(b.Messages):(i+1)*len(b.Messages)])
+		parks := target.detached != nil || !b.Replayed && p.rests(target)
+		todo, joined, err := p.todo(ctx, tx, target, batch.Entries[i*len(b.Messages):(i+1)*len(b.Messages)], parks)
 		if err != nil {
 			return Result{}, err
 		}
@@ -214,19 +254,31 @@ func (p *Processor) once(ctx context.Context, b Batch, targets []*registered, kn
 			return Result{}, err
 		}
 		unkept = r.unkept
+		if r.tries != nil {
+			failing = append(failing, r)
+		}
 	}
 	p.cfg.Observe(StageHandled)
 	if err := p.commit(ctx, tx); err != nil {
 		return Result{}, err
 	}
 	p.cfg.Observe(StageCommitted)
-	return count(batch.Entries), nil
+	return p.committed(b.Messages, batch.Entries, targets, failing), nil
+}
+
+func (p *Processor) accept(ctx context.Context, batch *dedup.Batch) (*dedup.Tx, error) {
+	ctx, span := p.telemetry.child(ctx, "accept")
+	tx, err := p.cfg.Store.Accept(ctx, batch)
+	instruments.End(span, err)
+	return tx, err
 }
 
 // commit ends a transaction. What a handler left to the commit may fail there: a deferred constraint, say. That costs
 // the transaction.
 func (p *Processor) commit(ctx context.Context, tx *dedup.Tx) error {
+	ctx, span := p.telemetry.child(ctx, "commit")
 	err := tx.Commit(ctx)
+	instruments.End(span, err)
 	var pg *pgconn.PgError
 	switch {
 	case err == nil:
@@ -249,9 +301,9 @@ func buryKilled(entries []dedup.Entry, targets []*registered, messages, times in
 }
 
 // todo gives the entries that the handler is to see now. The others are settled: copies, messages without an ID,
-// messages that have to wait behind an unfinished one, and all of a detached handler's. joined says that lanes are
-// locked, which an Undo must not undo.
-func (p *Processor) todo(ctx context.Context, tx *dedup.Tx, target *registered, entries []dedup.Entry) (todo []*dedup.Entry, joined bool, err error) {
+// messages that have to wait behind an unfinished one, and all of a handler that parks: a detached one, or one that rests.
+// joined says that lanes are locked, which an Undo must not undo.
+func (p *Processor) todo(ctx context.Context, tx *dedup.Tx, target *registered, entries []dedup.Entry, parks bool) (todo []*dedup.Entry, joined bool, err error) {
 	todo = make([]*dedup.Entry, 0, len(entries))
 	for i := range entries {
 		e := &entries[i]
@@ -261,7 +313,7 @@ func (p *Processor) todo(ctx context.Context, tx *dedup.Tx, target *registered, 
 		case e.Message.Reason != "":
 			e.State, e.Reason, e.Lane = dedup.Dead, string(e.Message.Reason), e.Message.ID
 			continue
-		case target.detached != nil:
+		case parks:
 			e.Lane = target.ordering.Lane(e.Message)
 			e.Park(0)
 			continue
@@ -282,8 +334,11 @@ func (p *Processor) todo(ctx context.Context, tx *dedup.Tx, target *registered, 
 	return todo, len(todo) < n, nil
 }
 
+// scoping gives the number of each scope, in the order of keys.
+type scoping func(ctx context.Context, keys []dedup.ScopeKey) ([]int32, error)
+
 // entries lays out the messages once for each handler: all of the first handler, then all of the second.
-func (p *Processor) entries(ctx context.Context, ms []dedup.Message, targets []*registered) ([]dedup.Entry, error) {
+func entries(ctx context.Context, ms []dedup.Message, targets []*registered, scopesOf scoping) ([]dedup.Entry, error) {
 	entries := make([]dedup.Entry, 0, len(ms)*len(targets))
 	if len(ms) == 0 {
 		return entries, nil
@@ -295,7 +350,7 @@ func (p *Processor) entries(ctx context.Context, ms []dedup.Message, targets []*
 			keys = append(keys, dedup.ScopeKey{Handler: target.name, Tenant: tenant})
 		}
 	}
-	scopes, err := p.cfg.Store.Scopes(ctx, keys)
+	scopes, err := scopesOf(ctx, keys)
 	if err != nil {
 		return nil, err
 	}

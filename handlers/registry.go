@@ -60,6 +60,18 @@ func (r *Registration) validate() error {
 	return errors.Join(append(faults, r.Retry.validate(), r.Ordering.Validate())...)
 }
 
+// WithDefaults is the registration with a default wherever it says nothing.
+func (r Registration) WithDefaults() Registration {
+	r.Retry.setDefaults()
+	if r.Concurrency <= 0 {
+		r.Concurrency = 8
+	}
+	if r.Ordering == "" {
+		r.Ordering = dedup.OrderByKey
+	}
+	return r
+}
+
 // Register adds a handler for topics, with the defaults of Registration for everything else.
 func (r *Registry) Register(name string, h BatchHandler, topics ...string) error {
 	return r.Add(Registration{Name: name, Handler: h, Topics: topics})
@@ -73,12 +85,9 @@ func (r *Registry) Add(reg Registration) error {
 	if slices.ContainsFunc(r.all, func(o *registered) bool { return o.name == reg.Name }) {
 		return fmt.Errorf("register handler %s: there is one of that name already", reg.Name)
 	}
+	reg = reg.WithDefaults()
 	h := &registered{name: reg.Name, handler: reg.Handler, detached: reg.Detached, concurrency: reg.Concurrency,
 		retry: reg.Retry, ordering: reg.Ordering}
-	h.retry.setDefaults()
-	if h.concurrency <= 0 {
-		h.concurrency = 8
-	}
 	if r.byTopic == nil {
 		r.byTopic = map[string][]*registered{}
 	}

@@ -45,13 +45,13 @@ func (r *run) verdict(e *dedup.Entry) *verdict {
 }
 
 // settle brings entries to their states, in order: they were handled, or passed over.
-func (r *run) settle(entries []*dedup.Entry) {
+func (r *run) settle(ctx context.Context, entries []*dedup.Entry) {
 	for _, e := range entries {
 		if r.isBlocked(e) {
 			continue // also if it failed: one before it, that was handled at first, has failed since
 		}
 		if v := r.verdict(e); v != nil {
-			r.carryOut(e, v)
+			r.carryOut(ctx, e, v)
 			continue
 		}
 		e.State, e.Reason, e.Error = dedup.Processed, "", ""
@@ -59,17 +59,23 @@ func (r *run) settle(entries []*dedup.Entry) {
 }
 
 // fail settles an entry that its handler failed on, where none before it is left.
-func (r *run) fail(e *dedup.Entry, err error) { r.carryOut(e, r.judge(e, err)) }
+func (r *run) fail(ctx context.Context, e *dedup.Entry, err error) {
+	r.carryOut(ctx, e, r.judge(e, err))
+}
 
 // carryOut settles an entry as was decided. While it is unfinished its lane waits behind it.
-func (r *run) carryOut(e *dedup.Entry, v *verdict) {
+func (r *run) carryOut(ctx context.Context, e *dedup.Entry, v *verdict) {
 	*e = v.entry
 	delete(r.failed, e)
+	if r.tries == nil {
+		r.tries = tries{}
+	}
+	r.tries[e.Reason]++
 	handler, message := slog.String("handler", r.target.name), slog.String("message", place(e.Message))
-	r.p.cfg.Logger.LogAttrs(context.Background(), slog.LevelWarn, "handler failed", handler, message,
+	r.p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "handler failed", handler, message,
 		slog.String("state", e.Reason), slog.Int("attempts", e.Attempts), slog.String("error", e.Error))
 	if p := (*PanicError)(nil); errors.As(v.err, &p) {
-		r.p.cfg.Logger.Error("handler panicked", handler, message, "stack", string(p.Stack))
+		r.p.cfg.Logger.ErrorContext(ctx, "handler panicked", handler, message, "stack", string(p.Stack))
 	}
 	if e.State == dedup.Parked {
 		r.block(e)

@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -16,6 +15,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/firstseen/firstseen/dedup"
 )
@@ -32,6 +34,7 @@ import (
 //	X-Firstseen-Tenant   where the message has a tenant; percent-encoded
 //	X-Firstseen-Raw-Id   where the producer's ID was not a UUID; percent-encoded
 //	X-Firstseen-Null     true where the value is null and not just empty
+//	traceparent          where the call is traced (W3C Trace Context)
 //
 // The three in the middle are the scheme of Standard Webhooks, version 1 (www.standardwebhooks.com).
 //
@@ -62,7 +65,8 @@ const (
 // NewWebhook makes a Webhook. It reports every fault of the config at once, each as "field: what is wrong", and shows
 // no value of it.
 func NewWebhook(cfg WebhookConfig) (*Webhook, error) {
-	w := &Webhook{timeout: cmp.Or(cfg.Timeout, 10*time.Second), headers: http.Header{}, now: time.Now}
+	cfg = cfg.WithDefaults()
+	w := &Webhook{timeout: cfg.Timeout, headers: http.Header{}, now: time.Now}
 	if err := errors.Join(w.setURL(cfg), w.setSecrets(cfg.Secrets), w.setHeaders(cfg.Headers), w.setTransport(cfg)); err != nil {
 		return nil, err
 	}
@@ -122,6 +126,9 @@ func (w *Webhook) request(ctx context.Context, m *dedup.Message) (*http.Request,
 	if m.Value == nil {
 		h[headerOurs+"Null"] = []string{"true"}
 	}
+	if trace.SpanFromContext(ctx).IsRecording() {
+		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))
+	}
 	req.Header = h
 	return req, nil
 }
@@ -149,10 +156,9 @@ func (w *Webhook) setTransport(cfg WebhookConfig) error {
 		faults = append(faults, errors.New("connections: can't be negative"))
 	}
 	dialer := &net.Dialer{Timeout: w.timeout, Control: guard(cfg.AllowPrivate)}
-	connections := cmp.Or(cfg.Connections, 64)
 	w.transport = &http.Transport{
 		DialContext: dialer.DialContext, TLSHandshakeTimeout: w.timeout, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
-		MaxConnsPerHost: connections, MaxIdleConnsPerHost: connections, IdleConnTimeout: 30 * time.Second,
+		MaxConnsPerHost: cfg.Connections, MaxIdleConnsPerHost: cfg.Connections, IdleConnTimeout: 30 * time.Second,
 		DisableCompression: true, MaxResponseHeaderBytes: maxAnswer,
 	}
 	if cfg.TLS != nil {

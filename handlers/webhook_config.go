@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"crypto/tls"
 	"encoding/base64"
 	"errors"
@@ -38,6 +39,13 @@ type WebhookConfig struct {
 	Connections int
 	// TLS, if set, is what https is spoken with; below TLS 1.2 it never is. Default: the system's roots.
 	TLS *tls.Config
+}
+
+// WithDefaults is the config with a default wherever it says nothing.
+func (c WebhookConfig) WithDefaults() WebhookConfig {
+	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
+	c.Connections = cmp.Or(c.Connections, 64)
+	return c
 }
 
 func (w *Webhook) setURL(cfg WebhookConfig) error {

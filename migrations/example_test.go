@@ -30,4 +30,7 @@ func ExampleUp() {
 	// 1 00001_inbox
 	// 2 00002_functions
 	// 3 00003_lanes
+	// 4 00004_pauses
+	// 5 00005_upkeep
+	// 6 00006_offsets
 }

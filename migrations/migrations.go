@@ -122,9 +122,9 @@ func Status(ctx context.Context, dsn string, cfg Config) ([]Step, error) {
 	})
 }
 
-// Roles gives the SQL that makes the three roles of firstseen and grants their rights: an owner, which migrates; a
-// consumer, which can neither change the schema nor forget a message ID; and an operator, which reads, redrives and
-// discards. It may be run again after every migration.
+// Roles gives the SQL that makes the four roles of firstseen and grants their rights: an owner, which migrates; a
+// consumer, which can neither change the schema nor forget a message ID; an operator, which reads, and changes what the
+// operator's functions do; and one for retention, which alone forgets. It may be run again after every migration.
 func Roles(cfg Config) (string, error) {
 	schema, err := cfg.schema()
 	if err != nil {

@@ -1,4 +1,4 @@
--- The three roles of firstseen. Run this after `migrate up`, and again after every later migration, as a superuser, or
+-- The four roles of firstseen. Run this after `migrate up`, and again after every later migration, as a superuser, or
 -- as a role that owns the database and may create roles.
 --
 --   firstseen_owner     owns the schema and all that is in it. A login that migrates is granted this role, and
@@ -8,9 +8,16 @@
 --   firstseen_consumer  adds message IDs and inbox rows, parks messages and moves positions. It can't change the schema,
 --                       and can't forget or alter an ID. A login that consumes is granted this role:
 --                           create role payments login in role firstseen_consumer;
---   firstseen_operator  reads everything, payloads included, and redrives and discards dead letters, which leaves a note
---                       of who and why in the table audit. It can do nothing else. A person's login is granted this role:
+--   firstseen_operator  reads everything, payloads included, redrives and discards dead letters, pauses and resumes, reruns
+--                       messages and resets offsets, which leaves a note of who and why in the table audit. It can do
+--                       nothing else. A person's login is granted this role:
 --                           create role night_shift login in role firstseen_operator;
+--   firstseen_retention deletes what is older than retention says, through functions that keep the rest: IDs of unfinished
+--                       and dead messages, and all that is younger than the table upkeep_limits allows, which only the
+--                       schema's owner may change. Without it nobody but the owner can forget an ID. Where a consumer's
+--                       config switches retention on, or a person runs `firstseen retention run`, its login is granted
+--                       this role beside its own:
+--                           grant firstseen_retention to payments;
 --
 -- Beside these a consumer needs whatever its handlers touch; grant that to its login.
 --
@@ -31,6 +38,9 @@ begin
     end if;
     if not exists (select from pg_roles where rolname = 'firstseen_operator') then
         create role firstseen_operator nologin;
+    end if;
+    if not exists (select from pg_roles where rolname = 'firstseen_retention') then
+        create role firstseen_retention nologin;
     end if;
     -- Only a superuser gives things away to a role that it is no member of.
     if not (select rolsuper from pg_roles where rolname = current_user) then
@@ -73,12 +83,12 @@ end
 $$;
 
 -- Rights, from none: a right that an earlier version gave and this one doesn't is gone.
-revoke all on schema firstseen from public, firstseen_consumer, firstseen_operator;
-revoke all on all tables in schema firstseen from public, firstseen_consumer, firstseen_operator;
-revoke all on all sequences in schema firstseen from public, firstseen_consumer, firstseen_operator;
-revoke all on all functions in schema firstseen from public, firstseen_consumer, firstseen_operator;
+revoke all on schema firstseen from public, firstseen_consumer, firstseen_operator, firstseen_retention;
+revoke all on all tables in schema firstseen from public, firstseen_consumer, firstseen_operator, firstseen_retention;
+revoke all on all sequences in schema firstseen from public, firstseen_consumer, firstseen_operator, firstseen_retention;
+revoke all on all functions in schema firstseen from public, firstseen_consumer, firstseen_operator, firstseen_retention;
 
-grant usage on schema firstseen to firstseen_consumer, firstseen_operator;
+grant usage on schema firstseen to firstseen_consumer, firstseen_operator, firstseen_retention;
 grant select on all tables in schema firstseen to firstseen_consumer, firstseen_operator;
 
 grant insert on firstseen.scopes, firstseen.message_dedup, firstseen.inbox, firstseen.parked, firstseen.lanes,
@@ -86,10 +96,19 @@ grant insert on firstseen.scopes, firstseen.message_dedup, firstseen.inbox, firs
 grant update on firstseen.parked, firstseen.lanes, firstseen.positions to firstseen_consumer;
 grant update (published_at) on firstseen.dead_letters to firstseen_consumer;
 grant delete on firstseen.parked, firstseen.lanes, firstseen.unsealed to firstseen_consumer;
+grant insert, delete on firstseen.replays to firstseen_consumer;
 grant usage on sequence firstseen.message_seq to firstseen_consumer;
 grant execute on all functions in schema firstseen to firstseen_consumer;
 revoke execute on function firstseen.redrive, firstseen.discard, firstseen.wake_lanes from firstseen_consumer;
+revoke execute on function firstseen.reset_position from firstseen_consumer;
+revoke execute on function firstseen.pause, firstseen.resume from firstseen_consumer;
+revoke execute on function firstseen.rerun, firstseen.forget_ids, firstseen.drop_inbox_day, firstseen.trim_inbox from firstseen_consumer;
 
 -- These run as their owner: that is all an operator can change.
 grant execute on function firstseen.redrive, firstseen.discard, firstseen.wake_lanes to firstseen_operator;
+grant execute on function firstseen.reset_position, firstseen.look to firstseen_operator;
+grant execute on function firstseen.pause, firstseen.resume to firstseen_operator;
 grant execute on function firstseen.decode_headers, firstseen.header, firstseen.body to firstseen_operator;
+grant execute on function firstseen.rerun to firstseen_operator;
+grant execute on function firstseen.forget_ids, firstseen.drop_inbox_day, firstseen.trim_inbox to firstseen_retention;
+grant select on firstseen.scopes, firstseen.positions, firstseen.replays, firstseen.upkeep, firstseen.upkeep_limits, firstseen.schema_version to firstseen_retention;

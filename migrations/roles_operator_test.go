@@ -43,6 +43,12 @@ func TestOperatorRoleReadsRedrivesAndDiscards(t *testing.T) {
 	n, err = store.Discard(t.Context(), dedup.Filter{}, by)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
+	changed, err := store.Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: "orders"}, by)
+	require.NoError(t, err)
+	require.True(t, changed)
+	changed, err = store.Resume(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: "orders"}, by)
+	require.NoError(t, err)
+	require.True(t, changed)
 	e, err := store.ExplainID(t.Context(), id)
 	require.NoError(t, err)
 	require.Len(t, e.Seen[0].Audit, 1)
@@ -57,7 +63,7 @@ func TestOperatorRoleCanDoNothingElse(t *testing.T) {
 	db := withRoles(t, "")
 	withDeadLetter(t, db)
 	operator := login(t, db.DB, "firstseen_operator")
-	for _, table := range []string{"scopes", "message_dedup", "inbox", "parked", "lanes", "dead_letters", "conflicts", "audit", "positions", "unsealed"} {
+	for _, table := range []string{"scopes", "message_dedup", "inbox", "parked", "lanes", "dead_letters", "conflicts", "audit", "positions", "unsealed", "pauses"} {
 		_, err := operator.Exec(t.Context(), `select * from firstseen.`+table)
 		require.NoError(t, err, table)
 		for _, sql := range []string{`delete from firstseen.` + table, `truncate firstseen.` + table, `insert into firstseen.` + table + ` default values`} {
@@ -81,6 +87,8 @@ func TestOperatorRoleCanDoNothingElse(t *testing.T) {
 		require.Equal(t, denied, code(err), "%s: %v", sql, err)
 	}
 	for _, sql := range []string{`select firstseen.redrive('{1}', '{}', 'me', 'x')`, `select firstseen.discard('{1}', '{}', 'me', 'x')`,
+		`select firstseen.pause('test', 'topic', 'orders', -1, 'me', 'x')`, `select firstseen.resume('test', 'topic', 'orders', -1, 'me', 'x')`,
+		`insert into firstseen.pauses (inbox, kind, name, actor, why) values ('test', 'topic', 'orders', 'me', 'x')`, `delete from firstseen.pauses`,
 		`delete from firstseen.dead_letters`, `insert into firstseen.audit (actor, action, why, scope_id, message_id) select 'a', 'b', 'c', 1, gen_random_uuid()`} {
 		_, err := db.consumer.Exec(t.Context(), sql)
 		require.Equal(t, denied, code(err), "as the consumer: %s: %v", sql, err)

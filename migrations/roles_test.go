@@ -210,7 +210,7 @@ func TestRolesNeedNoSuperuser(t *testing.T) {
 	requireWorks(t, login(t, db, "firstseen_consumer"), "own")
 }
 
-// roleDB is a migrated database with the three roles, and a pool of a login with the consumer's.
+// roleDB is a migrated database with the four roles, and a pool of a login with the consumer's.
 type roleDB struct {
 	*deduptest.DB
 	login    string
@@ -231,7 +231,7 @@ func withRoles(t *testing.T, schema string) roleDB {
 	return roleDB{db, pool.Config().ConnConfig.User, pool}
 }
 
-// makeRoles runs SQL over the three roles, which all databases of the server share.
+// makeRoles runs SQL over the four roles, which all databases of the server share.
 func makeRoles(t *testing.T, db *deduptest.DB, sql string) {
 	t.Helper()
 	_, err := db.Pool.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -34,8 +35,6 @@ func newConflicts() *cobra.Command {
 }
 
 func newConflictsList(i *inspected) *cobra.Command {
-	var f filterFlags
-	var p pageFlags
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List conflicts, newest first",
@@ -43,46 +42,18 @@ func newConflictsList(i *inspected) *cobra.Command {
 
 Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or config.`,
 		Example: "  firstseen conflicts list --topic orders --since 24h",
-		Args:    noArgs,
 	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		filter, _, err := f.read(cmd)
-		if err != nil {
-			return err
-		}
-		if err := p.check(cmd); err != nil {
-			return err
-		}
-		return i.withStore(cmd, func(ctx context.Context, s *dedup.Store) error {
-			copies, next, err := s.Conflicts(ctx, filter, dedup.Cursor(p.after), p.limit)
-			if err != nil {
-				return err
-			}
-			if i.json {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"conflicts": mapped(copies, conflictJSON), "next": orNil(string(next))})
-			}
-			return printConflicts(cmd.OutOrStdout(), s.Inbox(), copies, next)
-		})
-	}
-	f.addFlags(cmd, false)
-	p.addFlags(cmd)
+	addList(cmd, i, false, lister[dedup.ConflictCopy]{what: "conflicts", field: "conflicts",
+		columns: []string{"SEEN (UTC)", "HANDLER", "COPY", "ID", "SIZE"},
+		find: func(ctx context.Context, s *dedup.Store, f dedup.Filter, after dedup.Cursor, limit int) ([]dedup.ConflictCopy, dedup.Cursor, error) {
+			return s.Conflicts(ctx, f, after, limit)
+		},
+		row: func(c *dedup.ConflictCopy) []string {
+			return []string{c.SeenAt.UTC().Format(time.DateTime), shownHandler(c.Handler, &c.Message), place(&c.Message), c.Message.ID.String(),
+				strconv.Itoa(len(c.Message.Value))}
+		},
+		json: conflictJSON})
 	return cmd
-}
-
-func printConflicts(out io.Writer, inbox string, copies []dedup.ConflictCopy, next dedup.Cursor) error {
-	if len(copies) == 0 {
-		_, err := fmt.Fprintf(out, "inbox %s: no conflicts match\n", inbox)
-		return err
-	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "SEEN (UTC)\tHANDLER\tCOPY\tID\tSIZE")
-	for _, c := range copies {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\n", c.SeenAt.UTC().Format(time.DateTime), shownHandler(c.Handler, &c.Message), place(&c.Message), c.Message.ID, len(c.Message.Value))
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	return printNext(out, next)
 }
 
 func conflictJSON(c dedup.ConflictCopy) map[string]any {
@@ -155,7 +126,7 @@ func (i *inspected) showConflicts(ctx context.Context, out io.Writer, s *dedup.S
 
 func printConflict(out io.Writer, c dedup.ConflictCopy, first *dedup.Stored) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	printFields(table, [][2]string{{"id", c.Message.ID.String()}, {"inbox", c.Inbox}, {"handler", c.Handler}, {"tenant", c.Message.Tenant}})
+	printFields(table, [][2]string{{"id", c.Message.ID.String()}, {"inbox", oneLine(c.Inbox)}, {"handler", oneLine(c.Handler)}, {"tenant", oneLine(c.Message.Tenant)}})
 	won := "kept no more: it was discarded, or its day was dropped from the inbox"
 	if first != nil {
 		won = fmt.Sprintf("%s, received %s, now %s", place(&first.Message), clock(first.ReceivedAt), stateName(first.State))

@@ -39,6 +39,9 @@ func printSides(out io.Writer, first, second []byte) error {
 // sortedJSON is JSON indented, with sorted keys and numbers as they were written. Of keys that are there twice it
 // keeps the last.
 func sortedJSON(value []byte) (string, bool) {
+	if !canIndent(value) {
+		return "", false
+	}
 	dec := json.NewDecoder(bytes.NewReader(value))
 	dec.UseNumber()
 	var v any

@@ -3,10 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/spelled"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/migrations"
 )
@@ -83,7 +84,7 @@ func (i *inspected) withStore(cmd *cobra.Command, do func(ctx context.Context, s
 
 func (i *inspected) pickInbox(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, schema string) (string, error) {
 	if i.inbox != "" {
-		return i.inbox, nil
+		return i.inbox, warnOfUnknownInbox(ctx, cmd, pool, schema, i.inbox)
 	}
 	if i.dsn == "" || i.file != "" {
 		c, _ := config.Load(i.file, os.Environ()) // other sections may have faults: they don't matter here
@@ -101,6 +102,16 @@ func (i *inspected) pickInbox(ctx context.Context, cmd *cobra.Command, pool *pgx
 		return "", fmt.Errorf("schema %s has seen no message yet", schema)
 	}
 	return "", usage(cmd, "--inbox is required, one of: %s", strings.Join(inboxes, ", "))
+}
+
+// warnOfUnknownInbox says on standard error that the inbox has seen nothing. It may be a slip, or come later.
+func warnOfUnknownInbox(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, schema, inbox string) error {
+	known, err := dedup.Inboxes(ctx, pool, schema)
+	if err != nil || slices.Contains(known, inbox) {
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "firstseen: warning: schema %s has seen no message for the inbox %q; it has: %s\n", schema, inbox, oneLine(strings.Join(known, ", ")))
+	return err
 }
 
 func newDead() *cobra.Command {
@@ -149,7 +160,7 @@ func (f *filterFlags) read(cmd *cobra.Command) (filter dedup.Filter, narrow bool
 	}
 	filter = f.filter
 	if cmd.Flags().Changed("key") {
-		if filter.Key, err = parseKey(f.key); err != nil {
+		if filter.Key, err = spelled.Key(f.key); err != nil {
 			return filter, narrow, usage(cmd, "--key: %v", err)
 		}
 	}
@@ -174,25 +185,5 @@ func parseIDs(cmd *cobra.Command, given []string) (ids []uuid.UUID, err error) {
 	return ids, nil
 }
 
-func parseKey(text string) ([]byte, error) {
-	if digits, ok := strings.CutPrefix(text, `\x`); ok {
-		return hex.DecodeString(digits)
-	}
-	return []byte(text), nil
-}
-
 // parseTime reads a time, or a duration before now. Times without a zone are UTC, as they are printed.
-func parseTime(text string, now time.Time) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
-		return now.Add(-d), nil
-	}
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly} {
-		if at, err := time.Parse(layout, text); err == nil {
-			return at, nil
-		}
-	}
-	return time.Time{}, fmt.Errorf("%q is neither a duration like 2h nor a time like 2026-03-01T04:05:06Z", text)
-}
+func parseTime(text string, now time.Time) (time.Time, error) { return spelled.Time(text, now) }

@@ -3,9 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 
@@ -15,8 +14,6 @@ import (
 )
 
 func newDeadList(i *inspected) *cobra.Command {
-	var f filterFlags
-	var p pageFlags
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List dead letters, newest first",
@@ -25,47 +22,18 @@ func newDeadList(i *inspected) *cobra.Command {
 Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or config.`,
 		Example: `  firstseen dead list --handler book --since 2h
   firstseen dead list --json --limit 1000 | jq -r '.dead_letters[].error' | sort | uniq -c`,
-		Args: noArgs,
 	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		filter, _, err := f.read(cmd)
-		if err != nil {
-			return err
-		}
-		if err := p.check(cmd); err != nil {
-			return err
-		}
-		return i.withStore(cmd, func(ctx context.Context, s *dedup.Store) error {
-			letters, next, err := s.DeadLetters(ctx, filter, dedup.Cursor(p.after), p.limit)
-			if err != nil {
-				return err
-			}
-			if i.json {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"dead_letters": mapped(letters, deadJSON), "next": orNil(string(next))})
-			}
-			return printDeadLetters(cmd.OutOrStdout(), s.Inbox(), letters, next)
-		})
-	}
-	f.addFlags(cmd, true)
-	p.addFlags(cmd)
+	addList(cmd, i, true, lister[dedup.DeadLetter]{what: "dead letters", field: "dead_letters",
+		columns: []string{"DIED (UTC)", "HANDLER", "MESSAGE", "ID", "ATTEMPTS", "REASON", "ERROR"},
+		find: func(ctx context.Context, s *dedup.Store, f dedup.Filter, after dedup.Cursor, limit int) ([]dedup.DeadLetter, dedup.Cursor, error) {
+			return s.DeadLetters(ctx, f, after, limit)
+		},
+		row: func(d *dedup.DeadLetter) []string {
+			return []string{d.DiedAt.UTC().Format(time.DateTime), shownHandler(d.Handler, &d.Message), place(&d.Message), shownID(&d.Message),
+				strconv.Itoa(d.Attempts), brief(d.Reason, 40), brief(d.Error, 70)}
+		},
+		json: deadJSON})
 	return cmd
-}
-
-func printDeadLetters(out io.Writer, inbox string, letters []dedup.DeadLetter, next dedup.Cursor) error {
-	if len(letters) == 0 {
-		_, err := fmt.Fprintf(out, "inbox %s: no dead letters match\n", inbox)
-		return err
-	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "DIED (UTC)\tHANDLER\tMESSAGE\tID\tATTEMPTS\tREASON\tERROR")
-	for _, d := range letters {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", d.DiedAt.UTC().Format(time.DateTime), shownHandler(d.Handler, &d.Message), place(&d.Message),
-			shownID(&d.Message), d.Attempts, d.Reason, brief(d.Error, 70))
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	return printNext(out, next)
 }
 
 // shownHandler is a handler and, where there is one, the tenant, short enough for a table.
@@ -76,15 +44,9 @@ func shownHandler(handler string, m *dedup.Message) string {
 	return brief(handler, 40)
 }
 
-func printNext(out io.Writer, next dedup.Cursor) error {
-	if next == "" {
-		return nil
-	}
-	_, err := fmt.Fprintf(out, "there are more: --after %s\n", next)
-	return err
+func place(m *dedup.Message) string {
+	return fmt.Sprintf("%s/%d@%d", oneLine(m.Topic), m.Partition, m.Offset)
 }
-
-func place(m *dedup.Message) string { return fmt.Sprintf("%s/%d@%d", m.Topic, m.Partition, m.Offset) }
 
 // shownID is an ID that --id takes: the producer's text where it is short and plain.
 func shownID(m *dedup.Message) string {

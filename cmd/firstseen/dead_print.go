@@ -25,13 +25,40 @@ func pretty(value []byte) (text, kind string) {
 		return "", `"" (empty)`
 	}
 	var indented bytes.Buffer
-	if utf8.Valid(value) && json.Indent(&indented, bytes.TrimSpace(value), "", "  ") == nil {
+	if utf8.Valid(value) && canIndent(value) && json.Indent(&indented, bytes.TrimSpace(value), "", "  ") == nil {
 		return withNewline(visible(indented.String())), size + ", JSON"
 	}
 	if isPlain(value) {
 		return withNewline(visible(string(value))), size + ", text"
 	}
 	return hex.Dump(value), size
+}
+
+// canIndent says whether JSON stays of about its size where it is indented. What is nested deeply grows with the square of it.
+func canIndent(value []byte) bool {
+	left := 64<<10 + 8*len(value)
+	depth, quoted, escaped := 0, false, false
+	for _, c := range value {
+		switch {
+		case quoted:
+			quoted = escaped || c != '"'
+			escaped = !escaped && c == '\\'
+			continue
+		case c == '"':
+			quoted = true
+			continue
+		case c == '[', c == '{':
+			depth++
+		case c == ']', c == '}':
+			depth--
+		case c != ',':
+			continue
+		}
+		if left -= 2 * depth; left < 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func withNewline(text string) string { return strings.TrimSuffix(text, "\n") + "\n" }

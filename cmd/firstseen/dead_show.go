@@ -42,7 +42,7 @@ Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
 			case i.json:
 				return printJSON(cmd.OutOrStdout(), map[string]any{"dead_letters": mapped(letters, deadJSON)})
 			}
-			return printWhole(cmd.OutOrStdout(), letters)
+			return printWhole(cmd.OutOrStdout(), mapped(letters, asListed))
 		})
 	}
 	cmd.Flags().StringVar(&handler, "handler", "", "`name` of the handler")
@@ -59,31 +59,47 @@ func oneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-func printWhole(out io.Writer, letters []dedup.DeadLetter) error {
-	for n, d := range letters {
+// asListed is a dead letter as a message of any status is shown.
+func asListed(d dedup.DeadLetter) dedup.Listed {
+	return dedup.Listed{Inbox: d.Inbox, Handler: d.Handler, Status: dedup.StatusDead, Stored: dedup.Stored{Message: d.Message, State: dedup.Dead,
+		ReceivedAt: d.ReceivedAt, At: d.DiedAt, Attempts: d.Attempts, Reason: d.Reason, Error: d.Error}}
+}
+
+// since is what a message's time in its status is called.
+var since = map[dedup.Status]string{dedup.StatusPending: "parked", dedup.StatusFailed: "parked", dedup.StatusProcessed: "processed", dedup.StatusDead: "died"}
+
+func printWhole(out io.Writer, messages []dedup.Listed) error {
+	for n, l := range messages {
 		if n > 0 {
 			_, _ = fmt.Fprintln(out)
 		}
-		m := &d.Message
+		m := &l.Message
 		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		printFields(table, [][2]string{
-			{"id", m.ID.String()}, {"raw id", quotedUnlessEmpty(m.RawID)}, {"inbox", d.Inbox}, {"handler", d.Handler}, {"tenant", m.Tenant},
-			{"message", place(m)}, {"produced", clock(m.Timestamp)}, {"received", clock(d.ReceivedAt)}, {"died", clock(d.DiedAt)},
-			{"attempts", fmt.Sprint(d.Attempts)}, {"reason", d.Reason}, {"error", indented(visible(d.Error))},
+			{"id", m.ID.String()}, {"raw id", quotedUnlessEmpty(m.RawID)}, {"inbox", oneLine(l.Inbox)}, {"handler", oneLine(l.Handler)}, {"tenant", oneLine(m.Tenant)},
+			{"message", place(m)}, {"status", string(l.Status)}, {"produced", clock(m.Timestamp)}, {"received", clock(l.ReceivedAt)},
+			{since[l.Status], clock(l.At)}, {"due", clock(l.DueAt)},
+			{"attempts", fmt.Sprint(l.Attempts)}, {"reason", oneLine(l.Reason)}, {"error", indented(visible(l.Error))},
 			{"key", shown(m.Key)}, {"headers", fmt.Sprint(len(m.Headers))},
 		})
 		if err := table.Flush(); err != nil {
 			return err
 		}
-		for _, h := range m.Headers {
-			_, _ = fmt.Fprintf(out, "  %s: %s\n", visible(h.Key), shown(h.Value))
-		}
-		text, kind := pretty(m.Value)
-		if _, err := fmt.Fprintf(out, "value     %s\n%s", kind, text); err != nil {
+		if err := printContent(out, m); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// printContent prints what does not fit a line of the table.
+func printContent(out io.Writer, m *dedup.Message) error {
+	for _, h := range m.Headers {
+		_, _ = fmt.Fprintf(out, "  %s: %s\n", oneLine(h.Key), shown(h.Value))
+	}
+	text, kind := pretty(m.Value)
+	_, err := fmt.Fprintf(out, "value     %s\n%s", kind, text)
+	return err
 }
 
 // printFields leaves out those without a value.

@@ -84,7 +84,7 @@ func newDev() *cobra.Command {
 	f.StringVar(&o.Postgres, "postgres", "", "connection string of a running Postgres (default: embedded)")
 	f.StringVar(&o.Data, "data", "", "directory of the embedded Postgres' data, kept (default: a temporary one, removed)")
 	f.StringVar(&summary, "summary", "text", "text, or json: one last line on standard output, all else on standard error")
-	cmd.AddCommand(newDevConsumer())
+	cmd.AddCommand(newDevConsumer(), newDevServers())
 	return cmd
 }
 
@@ -115,6 +115,23 @@ func runDev(cmd *cobra.Command, o devstack.Options, summary string) error {
 		return errors.New("dev: not every movement took effect once")
 	}
 	return nil
+}
+
+// newDevServers is what docs/GUIDE.md stands on.
+func newDevServers() *cobra.Command {
+	return &cobra.Command{
+		Use:   "servers",
+		Short: "An empty Postgres and an empty broker, to try things on",
+		Long: `Runs an embedded Postgres and an embedded Kafka broker until Ctrl-C, and prints two lines for a shell that say where
+they are: POSTGRES, a connection string, and KAFKA, an address. Both begin empty, and what they held is gone afterwards.`,
+		Example: "  firstseen dev servers",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+			defer stop()
+			return devstack.Servers(ctx, cmd.OutOrStdout())
+		},
+	}
 }
 
 // newDevConsumer is the process that is there to be killed.

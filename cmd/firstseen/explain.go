@@ -69,11 +69,14 @@ func (i *inspected) explain(cmd *cobra.Command, ask func(context.Context, *dedup
 		}
 		for _, sentence := range e.Sentences {
 			if !i.json && err == nil {
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), visible(sentence))
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), oneLine(sentence))
 			}
 		}
 		if err == nil && len(e.Seen) == 0 && e.Place == nil {
 			err = fmt.Errorf("message %s was never seen", e.Asked)
+			if !e.ForgottenBefore.IsZero() {
+				err = fmt.Errorf("%w, or was forgotten by retention", err)
+			}
 		}
 		return err
 	})
@@ -113,7 +116,7 @@ func sightingJSON(f dedup.Sighting) map[string]any {
 	out := map[string]any{"inbox": f.Inbox, "handler": f.Handler, "tenant": f.Tenant, "first_seen_at": timeJSON(f.FirstSeenAt),
 		"message": nil, "lane": nil, "conflicts": mapped(f.Conflicts, conflictJSON),
 		"audit": mapped(f.Audit, func(a dedup.AuditEntry) map[string]any {
-			return map[string]any{"at": timeJSON(a.At), "actor": a.Actor, "action": a.Action, "why": a.Why}
+			return map[string]any{"at": timeJSON(a.At), "actor": a.Actor, "action": a.Action, "why": a.Why, "login": orNil(a.Login)}
 		})}
 	if f.Stored != nil {
 		out["message"] = storedJSON(*f.Stored)

@@ -3,8 +3,19 @@
 //	firstseen run       consume, with Postgres functions as handlers
 //	firstseen migrate   make, change or look at the schema in Postgres
 //	firstseen dead      look at dead letters, redrive and discard them
+//	firstseen config    print the config that takes effect, its schema, or an example
 //	firstseen conflicts look at messages that came under a known ID with another content
 //	firstseen explain   what became of a message, and why
+//	firstseen inbox     look at messages by what has become of them
+//	firstseen status    where the consumers stand, what waits, and what is paused
+//	firstseen pause     pause a topic, a partition or a handler
+//	firstseen resume    resume what was paused
+//	firstseen rerun     have a handler handle processed messages again
+//	firstseen retention look at what is old enough to be deleted, and delete it
+//	firstseen size      how much space is taken, and when the disk is full
+//	firstseen doctor    find out what is wrong, and what to do
+//	firstseen offsets   where the group stands in its topics; move it
+//	firstseen replay    read a part of a topic again
 //	firstseen dev       a broker and a Postgres to try it on, with nothing to install
 //	firstseen version   what this binary is
 //
@@ -21,6 +32,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 )
@@ -54,7 +66,15 @@ func newRoot() *cobra.Command {
 		Use:   "firstseen",
 		Short: "Consume Kafka topics into Postgres, each message once",
 		Long: `firstseen consumes Kafka topics into Postgres so that each message takes effect once: its ID, what the
-handlers do and the position in the topic are committed in one transaction.`,
+handlers do and the position in the topic are committed in one transaction.
+
+Each command has its --help. Errors are one line on standard error.
+
+Exit codes:
+  0    a clean end
+  1    it failed
+  2    wrong usage, or a config with faults, all of which are listed
+  other codes, where a command has some, are in its help`,
 		Example: `  firstseen dev                                # try it, with nothing to install
   firstseen migrate up --config firstseen.yaml # make the schema
   firstseen run --config firstseen.yaml        # consume`,
@@ -63,11 +83,13 @@ handlers do and the position in the topic are committed in one transaction.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return refuseEmpty(cmd) },
+
 		SuggestionsMinimumDistance: 2,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, "%v", err) })
-	root.AddCommand(newRun(), newMigrate(), newDead(), newConflicts(), newExplain(), newDev(), newBench(), newVersion())
+	root.AddCommand(newRun(), newConfig(), newMigrate(), newDead(), newConflicts(), newExplain(), newInbox(), newStatus(), newDoctor(), newOffsets(), newPause(), newReplay(), newResume(), newRerun(), newRetention(), newSize(), newDev(), newBench(), newVersion())
 	return root
 }
 
@@ -78,6 +100,17 @@ func (e *usageError) Error() string { return e.text }
 
 func usage(cmd *cobra.Command, format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...) + "; see " + cmd.CommandPath() + " --help"}
+}
+
+// refuseEmpty finds a flag that is given without a value, as by a shell's variable that is not set: a filter that picks
+// everything, or another database than was meant. A key may be empty; a cursor is at the first page.
+func refuseEmpty(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" && f.Name != "key" && f.Name != "after" {
+			err = usage(cmd, "--%s is empty; give it a value, or leave it out", f.Name)
+		}
+	})
+	return err
 }
 
 // onlySubcommands is for commands that are no more than the parent of others.
@@ -125,7 +158,7 @@ func exitCode(err error) int {
 
 // report writes an error as one line, and a config's faults as one line each.
 func report(w io.Writer, err error) {
-	text := err.Error()
+	text := visible(err.Error())
 	var wrongConfig *config.Error
 	if !errors.As(err, &wrongConfig) {
 		text = oneLine(text)
@@ -133,6 +166,7 @@ func report(w io.Writer, err error) {
 	_, _ = fmt.Fprintln(w, "firstseen: "+text)
 }
 
+// oneLine is a text that stays on its line and in its column, and does not steer the terminal.
 func oneLine(text string) string {
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\t' }), " ")
+	return strings.Join(strings.FieldsFunc(visible(text), func(r rune) bool { return r == '\n' || r == '\t' }), " ")
 }

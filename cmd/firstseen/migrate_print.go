@@ -18,7 +18,7 @@ func newMigratePrint(t *target) *cobra.Command {
 		Short: "Print the SQL that `up` runs, to read or to apply by other means",
 		Long: `Print the SQL that ` + "`up`" + ` would run on an empty database: one transaction, with its entries in the table of
 versions, so that ` + "`up` and `run`" + ` find the schema that it made. With --from only the steps above that version.
-With --roles print the script that makes the roles firstseen_owner, firstseen_consumer and firstseen_operator and grants
+With --roles print the script that makes the roles firstseen_owner, firstseen_consumer, firstseen_operator and firstseen_retention and grants
 their rights; run it after each migration. Nothing is connected to.
 
 Exit codes: 0 printed, 1 it failed, 2 wrong usage or config.`,
@@ -27,6 +27,9 @@ Exit codes: 0 printed, 1 it failed, 2 wrong usage or config.`,
 		Args: noArgs,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if newest := migrations.Latest(); from < 0 || from > newest {
+			return usage(cmd, "--from %d is no version of the schema: the newest that this build knows is %d", from, newest)
+		}
 		_, cfg, err := t.load(false)
 		if err != nil {
 			return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -102,4 +103,16 @@ func hasSchema(t *testing.T, dsn, schema string) (there bool) {
 	defer func() { _ = conn.Close(t.Context()) }()
 	require.NoError(t, conn.QueryRow(t.Context(), `select exists (select from pg_namespace where nspname = $1)`, schema).Scan(&there))
 	return there
+}
+
+func TestMigratePrintRefusesAVersionThatThereIsNot(t *testing.T) {
+	newest := strconv.FormatInt(migrations.Latest(), 10)
+	for _, from := range []string{"99", "-1"} {
+		stdout, stderr, code := command(t, "migrate", "print", "--from", from)
+		require.Equal(t, exitUsage, code)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, "--from "+from+" is no version of the schema: the newest that this build knows is "+newest)
+	}
+	_, stderr, code := command(t, "migrate", "print", "--from", newest)
+	require.Equal(t, exitOK, code, stderr)
 }

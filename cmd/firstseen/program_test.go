@@ -50,10 +50,11 @@ func built(t *testing.T) string {
 
 // program is the program as a child process.
 type program struct {
-	t    *testing.T
-	cmd  *exec.Cmd
-	log  *output
-	done chan struct{}
+	t      *testing.T
+	config string // the file's path
+	cmd    *exec.Cmd
+	log    *output
+	done   chan struct{}
 }
 
 // output can be read while it is being written.
@@ -79,7 +80,7 @@ func start(t *testing.T, config string, args ...string) *program {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "firstseen.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(config), 0o600))
-	p := &program{t: t, log: &output{}, done: make(chan struct{})}
+	p := &program{t: t, config: path, log: &output{}, done: make(chan struct{})}
 	p.cmd = exec.Command(built(t), append(args, "--config", path)...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	require.NoError(t, p.cmd.Start())

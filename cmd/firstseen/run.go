@@ -10,7 +10,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/firstseen/firstseen/cmd/internal/admin"
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/telemetry"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/handlers"
@@ -29,15 +31,23 @@ given by an environment variable instead, FIRSTSEEN_ and the key in capitals wit
   topics             FIRSTSEEN_TOPICS             [{name: orders, handlers: [{name: book, function: book_order}]}]
 
 Secrets stay out of the file as ${NAME} of the environment, or in files of their own (postgres.dsn_file,
-kafka.sasl.password_file, a webhook's secret_file).
+kafka.sasl.password_file, http.read_token_file, http.write_token_file, a webhook's secret_file).
+
+SIGHUP: the config is read again, as it is some seconds after its file or that of a secret has changed. log.level,
+health, retention, http.rate and the tokens of http take effect at once; other changes are logged as waiting for a
+restart. A config with faults is logged and changes nothing.
 
 Where Postgres can't be reached, that is an outage: it is logged and tried again, for as long as it takes. Where it
-refuses (a wrong password, no such database, no such function, a schema of another version), or where a handler
-can't be what the config says, the program ends with exit code 1. Kafka is tried again whatever it
+refuses (a wrong password, no such database, no such function, a schema of another version, rights that the login lacks),
+or where a handler can't be what the config says, the program ends with exit code 1. Kafka is tried again whatever it
 answers, for a cluster that is being set up or rolled refuses in passing; each refusal is logged.
 
 SIGTERM or SIGINT: open batches are finished, for at most timeouts.drain, offsets are committed and the group is
 left. A second signal ends the program at once: what was open is rolled back by Postgres and comes again.
+
+Metrics are at /metrics where http.listen is set. Metrics and traces go to an OpenTelemetry collector where
+OTEL_EXPORTER_OTLP_ENDPOINT says where one is (OTLP over HTTP, port 4318 as a rule); OpenTelemetry's other variables work too.
+docs/METRICS.md lists the metrics.
 
 The process takes about twice fetch.buffer and 80 MiB of memory at its top rate. Where that is too much, set GOMEMLIMIT
 (see Go's runtime package) to fetch.buffer + 40 MiB: it then stays below fetch.buffer + 64 MiB, at a lower top rate.
@@ -59,18 +69,19 @@ func newRun() *cobra.Command {
   firstseen run --config firstseen.yaml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := config.Load(file, os.Environ())
+			live, err := config.Follow(file, os.Environ())
 			if err != nil {
 				return err
 			}
 			if check {
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "config ok: "+cfg.Summary())
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "config ok: "+live.Load().Summary())
 				return err
 			}
-			log := cfg.Logger(cmd.ErrOrStderr())
+			log := slog.New(telemetry.WithTrace(live.Logger(cmd.ErrOrStderr()).Handler()))
 			ctx, stop := untilSignal(cmd.Context(), log)
 			defer stop()
-			return run(ctx, cfg, log, migrate)
+			defer follow(live, log)()
+			return run(ctx, live, log, migrate)
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
@@ -80,10 +91,16 @@ func newRun() *cobra.Command {
 }
 
 // run consumes until ctx ends.
-func run(ctx context.Context, cfg config.Config, log *slog.Logger, migrate bool) error {
+func run(ctx context.Context, live *config.Live, log *slog.Logger, migrate bool) error {
+	cfg := live.Load()
 	version, _ := builtFrom()
 	log.Info("starting", "version", version, "config", cfg.Summary())
 	warn(cfg, log)
+	measured, err := startTelemetry(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer measured.Stop()
 	conf, err := cfg.Pool()
 	if err != nil {
 		return err
@@ -93,6 +110,11 @@ func run(ctx context.Context, cfg config.Config, log *slog.Logger, migrate bool)
 		return err
 	}
 	defer pool.Close()
+	server, err := serve(ctx, live, pool, measured.Handler, log)
+	if err != nil {
+		return err
+	}
+	defer server.Stop()
 	processor, err := open(ctx, cfg, pool, log, migrate)
 	if err != nil || ctx.Err() != nil {
 		return err
@@ -105,6 +127,13 @@ func run(ctx context.Context, cfg config.Config, log *slog.Logger, migrate bool)
 	if err != nil {
 		return err
 	}
+	server.Attach(admin.Parts{Store: processor.Store(), Status: c.Status, Totals: processor.Totals})
+	keeping, err := keep(ctx, live, processor.Store(), log)
+	if err != nil {
+		return err
+	}
+	defer keeping()
+	defer measure(ctx, measured, live, processor, log)()
 	if err := c.Run(ctx); err != nil {
 		return err
 	}
@@ -119,6 +148,10 @@ func warn(cfg config.Config, log *slog.Logger) {
 	}
 	if cfg.Kafka.SASL.Mechanism == "plain" && !tls.Enabled {
 		log.Warn("kafka.sasl.mechanism is plain without TLS: the password crosses the network as it is")
+	}
+	warnHTTP(cfg.HTTP, log)
+	if cfg.Retention.Force {
+		log.Warn("retention.force is on: IDs are forgotten even where a topic may bring their messages again, which then take effect again")
 	}
 	for _, name := range cfg.Unencrypted() {
 		log.Warn("the webhook's URL is http: messages cross the network as they are", "handler", name)
@@ -157,17 +190,9 @@ func openOnce(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, log *s
 	if err != nil {
 		return nil, err
 	}
-	registrations, err := cfg.Registrations(func(name string) (handlers.BatchHandler, error) {
-		return handlers.NewSQL(ctx, pool, cfg.Postgres.Schema, name)
-	})
+	registry, err := registryOf(ctx, cfg, pool, "")
 	if err != nil {
 		return nil, err
-	}
-	registry := &handlers.Registry{}
-	for _, r := range registrations {
-		if err := registry.Add(r); err != nil {
-			return nil, err
-		}
 	}
 	return handlers.NewProcessor(handlers.Config{Store: store, Handlers: registry, HandlerTimeout: cfg.Timeouts.Handler, Logger: log})
 }

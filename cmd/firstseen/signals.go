@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/firstseen/firstseen/cmd/internal/config"
 )
 
 // untilSignal gives a context that ends at SIGTERM or SIGINT. A second one ends the program at once, with 128 and the
@@ -35,6 +37,22 @@ func untilSignal(parent context.Context, log *slog.Logger) (ctx context.Context,
 		close(over)
 		<-done
 		cancel()
+	}
+}
+
+// follow has the config follow its file, and be read again on SIGHUP, until stop is called.
+func follow(live *config.Live, log *slog.Logger) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	hup, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(hup, syscall.SIGHUP)
+	go func() {
+		defer close(done)
+		live.Run(ctx, log, hup)
+	}()
+	return func() {
+		signal.Stop(hup)
+		cancel()
+		<-done
 	}
 }
 

@@ -148,6 +148,25 @@ as $$
 $$;
 -- +goose StatementEnd
 
+-- note_lanes notes at a position that its partition has unfinished messages, where it has, and says so.
+-- +goose StatementBegin
+create or replace function firstseen.note_lanes(p_position int)
+returns boolean
+language plpgsql
+set search_path = firstseen, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    update positions p
+    set has_lanes = true
+    where p.position_id = p_position
+      and exists (select from lanes l where l.topic = p.topic and l."partition" = p."partition");
+    return found;
+end
+$$;
+-- +goose StatementEnd
+
 -- accept is the first statement of a batch's transaction. It moves the position from p_from to p_next
 -- under the owner's epoch (a null p_position: no position) and inserts the IDs, which come sorted by
 -- (scope, id) and without twins, so that two batches never wait for each other in a circle.
@@ -230,6 +249,10 @@ begin
         if cardinality(v_ids) = cardinality(p_ids) then
             return;
         end if;
+    end if;
+    -- Another consumer of the inbox has seen some of them: it may have left them in lanes, and later ones wait for those.
+    if not has_lanes then
+        has_lanes := note_lanes(p_position);
     end if;
     if v_ids is null and not in_dead_letters(p_scopes) then
         outcomes := array_fill(0::smallint, array[cardinality(p_ids)]);
@@ -450,5 +473,5 @@ $$;
 drop function firstseen.body, firstseen.header, firstseen.decode_headers, firstseen.make_partitions;
 drop trigger positions_sealed on firstseen.positions;
 drop trigger unsealed_sealed on firstseen.unsealed;
-drop function firstseen.require_seal, firstseen.check_deferred, firstseen.seal, firstseen.accept, firstseen.in_dead_letters, firstseen.all_seen, firstseen.begin_topic,
+drop function firstseen.require_seal, firstseen.check_deferred, firstseen.seal, firstseen.accept, firstseen.note_lanes, firstseen.in_dead_letters, firstseen.all_seen, firstseen.begin_topic,
     firstseen.reposition, firstseen.acquire, firstseen.resolve_scopes;

@@ -16,7 +16,7 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 )
 
-// Consumer is what the consumer is made with. Zero values are left to its defaults.
+// Consumer is what the consumer is made with.
 func (c Config) Consumer(log *slog.Logger) (consumer.Config, error) {
 	tls, faults := c.Kafka.TLS.config()
 	if len(faults) > 0 {
@@ -26,10 +26,17 @@ func (c Config) Consumer(log *slog.Logger) (consumer.Config, error) {
 	if err != nil {
 		return consumer.Config{}, err
 	}
-	topics, err := c.topics()
+	settings := c.settings()
+	settings.TLS, settings.SASL, settings.Logger = tls, login, log
+	settings.Topics, err = c.topics()
+	return settings, err
+}
+
+// settings are those of the consumer that need nothing to be read.
+func (c Config) settings() consumer.Config {
 	t := c.Timeouts
 	return consumer.Config{
-		Brokers: c.Kafka.Brokers, Group: c.Group, ClientID: c.Kafka.ClientID, TLS: tls, SASL: login, Topics: topics,
+		Brokers: c.Kafka.Brokers, Group: c.Group, ClientID: c.Kafka.ClientID,
 		StartAt: consumer.StartAt(c.StartAt), OnLoss: consumer.Policy(c.OnLoss), OnReset: consumer.Policy(c.OnReset),
 		OnPostgresBehind: consumer.Policy(c.OnPostgresBehind),
 		MaxParked:        c.MaxParked, DeadTopic: c.DeadLetterTopic,
@@ -38,8 +45,7 @@ func (c Config) Consumer(log *slog.Logger) (consumer.Config, error) {
 		SessionTimeout: t.Session, RebalanceTimeout: t.Rebalance, HeartbeatInterval: t.Heartbeat,
 		JoinBackoff: t.JoinBackoff, RequestTimeout: t.Request, DrainTimeout: t.Drain,
 		CommitInterval: t.CommitInterval, MetadataInterval: t.MetadataInterval,
-		Logger: log,
-	}, err
+	}
 }
 
 // Store is what the inbox is opened with.
@@ -47,15 +53,18 @@ func (c Config) Store() dedup.Config {
 	return dedup.Config{Inbox: c.Inbox, Schema: c.Postgres.Schema}
 }
 
-// Logger writes to w as the config says.
-func (c Config) Logger(w io.Writer) *slog.Logger {
-	var level slog.Level
-	_ = level.UnmarshalText([]byte(c.Log.Level)) // checked; empty leaves info
+// Logger writes to w as the config says, from a level on.
+func (c Config) Logger(w io.Writer, level slog.Leveler) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if c.Log.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
 	return slog.New(slog.NewTextHandler(w, options))
+}
+
+func (c Config) level() (level slog.Level) {
+	_ = level.UnmarshalText([]byte(c.Log.Level)) // checked
+	return level
 }
 
 func (c Config) topics() ([]consumer.Topic, error) {

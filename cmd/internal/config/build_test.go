@@ -93,9 +93,9 @@ func TestSASLReachesTheConsumer(t *testing.T) {
 
 func TestLogIsAsTheConfigSays(t *testing.T) {
 	var out bytes.Buffer
-	Config{Log: Log{Level: "warn", Format: "json"}}.Logger(&out).Warn("seen")
-	Config{Log: Log{Level: "warn"}}.Logger(&out).Info("hidden")
-	Config{}.Logger(&out).Info("text")
+	Fixed(Config{Log: Log{Level: "warn", Format: "json"}}).Logger(&out).Warn("seen")
+	Fixed(Config{Log: Log{Level: "warn"}}).Logger(&out).Info("hidden")
+	Fixed(Config{}).Logger(&out).Info("text")
 	require.Contains(t, out.String(), `"msg":"seen"`)
 	require.NotContains(t, out.String(), "hidden")
 	require.Contains(t, out.String(), "msg=text")

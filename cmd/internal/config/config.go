@@ -1,13 +1,19 @@
 // Package config is what an operator says: one YAML file and the environment enter, a [Config] that has been
-// checked to the last key leaves, or an [*Error] that lists every fault at once. The comments of the structs'
-// fields are the reference of the keys.
+// checked to the last key leaves, or an [*Error] that lists every fault at once.
+//
+// The comments of the structs' fields are the reference of the keys: `firstseen config example` and `config schema` are
+// made of them. A key's comment says "Required." or "Required, unless KEY is given.", or "Default VALUE" as it is written
+// in the file, or "Default: " and in words what holds without a value. A test holds VALUE against what takes effect.
 //
 // Every key can be given by an environment variable instead, which wins over the file: FIRSTSEEN_ and the key in
 // capitals, with _ for each dot. postgres.dsn is FIRSTSEEN_POSTGRES_DSN, kafka.brokers is FIRSTSEEN_KAFKA_BROKERS
 // (a list is separated by commas), topics is FIRSTSEEN_TOPICS (as YAML or JSON). An empty variable does not count.
 //
 // In the file's values ${NAME} stands for an environment variable, which must be set; $${ is a plain ${.
-// Durations are Go's ("500ms", "2m"), sizes have a unit ("512KiB", "4MiB") or are bytes.
+// Durations are Go's ("500ms", "2m"), and may begin with days ("90d", "1d12h"); sizes have a unit ("512KiB", "4MiB") or are
+// bytes.
+//
+// A [Live] follows the file while the program runs.
 package config
 
 import "time"
@@ -23,22 +29,22 @@ type Config struct {
 	// Inbox names the memory of message IDs: programs that share an inbox share what they have seen. Default: the
 	// group. Renaming it forgets everything.
 	Inbox string `koanf:"inbox"`
-	// Topics are the topics to read and what is done with their messages. At least one is required.
+	// Topics are the topics to read and what is done with their messages, at least one. Required.
 	Topics []Topic `koanf:"topics"`
 	// DeadLetterTopic is a topic of the same cluster that dead letters are published to as well. It must exist, and must
-	// not be one of the topics. Default none: they are in Postgres only.
+	// not be one of the topics. Default: none, they are in Postgres only.
 	DeadLetterTopic string `koanf:"dead_letter_topic"`
 
-	// StartAt is where a partition is begun that was never read: earliest (default) or latest.
+	// StartAt is where a partition is begun that was never read: earliest or latest. Default earliest.
 	StartAt string `koanf:"start_at"`
-	// OnLoss is what happens where messages were deleted before they were read: continue (default) with what is
-	// left, or hold the partition.
+	// OnLoss is what happens where messages were deleted before they were read: continue with what is left, or hold the
+	// partition. Default continue.
 	OnLoss string `koanf:"on_loss"`
-	// OnReset is what happens where a topic was deleted and created again: hold (default) the partition, or
-	// restart it from its first message.
+	// OnReset is what happens where a topic was deleted and created again: hold the partition, or restart it from its
+	// first message. Default hold.
 	OnReset string `koanf:"on_reset"`
-	// OnPostgresBehind is what happens where Postgres is behind the committed offset, as after a restore: start
-	// from its position (default), or trust what is committed and skip the messages between.
+	// OnPostgresBehind is what happens where Postgres is behind the committed offset, as after a restore: start from its
+	// position, or trust what is committed and skip the messages between. Default position.
 	OnPostgresBehind string `koanf:"on_postgres_behind"`
 	// MaxParked is how many of a partition's messages may be parked, for a later attempt or for a webhook, before the
 	// partition is held. Default 100000.
@@ -48,30 +54,37 @@ type Config struct {
 	Fetch    Fetch    `koanf:"fetch"`
 	Timeouts Timeouts `koanf:"timeouts"`
 	Log      Log      `koanf:"log"`
+
+	HTTP      HTTP      `koanf:"http"`
+	Health    Health    `koanf:"health"`
+	Retention Retention `koanf:"retention"`
 }
 
 // Postgres says how to reach the database.
 type Postgres struct {
 	// DSN is a connection string, postgres://USER:PASSWORD@HOST:5432/DATABASE?sslmode=verify-full or libpq's
 	// host=... form. In the first, special characters of the password are percent-encoded. Without a password in
-	// it PGPASSWORD or ~/.pgpass serves. Required, unless DSNFile is given.
+	// it PGPASSWORD or ~/.pgpass serves. Required, unless dsn_file is given.
 	DSN Secret `koanf:"dsn"`
-	// DSNFile is a file that holds the connection string.
+	// DSNFile is a file that holds the connection string. Default: none.
 	DSNFile string `koanf:"dsn_file"`
 	// Schema is the schema that `firstseen migrate up` made. Default firstseen.
 	Schema string `koanf:"schema"`
-	// MaxConnections caps the connections of this process. Default batch.transactions + 4, and one for each webhook; at
-	// least one more than batch.transactions.
+	// MaxConnections caps the connections of this process. At least one more than
+	// batch.transactions. Default: batch.transactions + 4, and one for each webhook.
 	MaxConnections int `koanf:"max_connections"`
 	// PreparedStatements is whether statements are prepared once for each connection. Say false where a pooler in
 	// transaction mode stands before Postgres that can't keep them: statements are then described once and sent whole
 	// each time. Default true.
 	PreparedStatements bool `koanf:"prepared_statements"`
+	// Capacity is the size of the disk that Postgres writes to, for the forecast of when it is full. Default: unknown,
+	// there is no forecast.
+	Capacity Size `koanf:"capacity"`
 }
 
 // Kafka says how to reach the cluster.
 type Kafka struct {
-	// Brokers are addresses to find the cluster by, host:port. At least one is required.
+	// Brokers are addresses to find the cluster by, host:port; at least one. Required.
 	Brokers List `koanf:"brokers"`
 	// ClientID is what brokers call this program in their logs. Default firstseen.
 	ClientID string `koanf:"client_id"`
@@ -85,7 +98,7 @@ type TLS struct {
 	Enabled bool `koanf:"enabled"`
 	// CAFile holds the certificates, in PEM, that a broker's must be signed by. Default: the system's.
 	CAFile string `koanf:"ca_file"`
-	// CertFile and KeyFile are the certificate and key, in PEM, that this program shows to brokers. Default none.
+	// CertFile and KeyFile are the certificate and key, in PEM, that this program shows to brokers. Default: none.
 	CertFile string `koanf:"cert_file"`
 	KeyFile  string `koanf:"key_file"`
 	// ServerName is the name that the brokers' certificates must have. Default: the host of each address.
@@ -96,13 +109,13 @@ type TLS struct {
 
 // SASL authenticates the connections to the brokers.
 type SASL struct {
-	// Mechanism is plain, scram-sha-256 or scram-sha-512. Default none: no authentication.
+	// Mechanism is plain, scram-sha-256 or scram-sha-512. Default: none, there is no authentication.
 	Mechanism string `koanf:"mechanism"`
-	// Username is required with a mechanism.
+	// Username logs in; a mechanism needs one. Default: none.
 	Username string `koanf:"username"`
-	// Password is required with a mechanism, unless PasswordFile is given.
+	// Password is the username's; a mechanism needs one, here or by password_file. Default: none.
 	Password Secret `koanf:"password"`
-	// PasswordFile is a file that holds the password; a line break at its end does not count.
+	// PasswordFile is a file that holds the password; a line break at its end does not count. Default: none.
 	PasswordFile string `koanf:"password_file"`
 }
 
@@ -111,16 +124,17 @@ type Topic struct {
 	// Name is the topic's. Required.
 	Name string `koanf:"name"`
 	// ID lists where a message's ID is looked for, first that has one: header:NAME, cloudevents, json:/POINTER,
-	// key, position, hash, or hash:/POINTER,/POINTER. One may be written without a list. Default header:message-id,
-	// then header:id.
+	// key, position, hash, or hash:/POINTER,/POINTER. One may be written without a list. Default
+	// [header:message-id, header:id].
 	ID Sources `koanf:"id"`
-	// TenantHeader names the header that holds a message's tenant: an ID is unique within its tenant. Default
+	// TenantHeader names the header that holds a message's tenant: an ID is unique within its tenant. Default:
 	// none.
 	TenantHeader string `koanf:"tenant_header"`
 	// Fingerprint compares the content of messages with the same ID: bytes, or json where white space, the order of keys
-	// and the like make no difference. A copy with another content is kept as a conflict. Default none: it is a duplicate.
+	// and the like make no difference. A copy with another content is kept as a conflict. Default: none, it is a
+	// duplicate.
 	Fingerprint string `koanf:"fingerprint"`
-	// Handlers get each new message, in this order. At least one is required.
+	// Handlers get each new message, in this order; at least one. Required.
 	Handlers []Handler `koanf:"handlers"`
 }
 
@@ -129,13 +143,14 @@ type Topic struct {
 type Handler struct {
 	// Name is part of what an ID is unique within: renaming a handler makes every message new to it. Required.
 	Name string `koanf:"name"`
-	// Function is the function, name or schema.name. Either it or a webhook is required.
+	// Function is the function, name or schema.name. Required, unless webhook is given.
 	Function string `koanf:"function"`
 	// Webhook is called once a message or, after a crash or a lost answer, more often.
 	Webhook Webhook `koanf:"webhook"`
 	// Retry is for messages that it fails on.
 	Retry Retry `koanf:"retry"`
-	// Ordering says what waits for such a message: the later messages of its key (default), of its partition, or none.
+	// Ordering says what waits for such a message: the later messages of its key, of its partition, or
+	// none. Default key.
 	Ordering string `koanf:"ordering"`
 }
 
@@ -145,11 +160,11 @@ type Webhook struct {
 	URL string `koanf:"url"`
 	// Secret signs the calls by Standard Webhooks: whsec_ and the base64 of 24 to 64 bytes. Default: they are not signed.
 	Secret Secret `koanf:"secret"`
-	// SecretFile is a file that holds the secret; or several, one a line.
+	// SecretFile is a file that holds the secret; or several, one a line. Default: none.
 	SecretFile string `koanf:"secret_file"`
-	// Secrets are several, while one replaces the other: each call is signed with all of them.
+	// Secrets are several, while one replaces the other: each call is signed with all of them. Default: none.
 	Secrets []Secret `koanf:"secrets"`
-	// Headers are sent with each call; their values are kept secret.
+	// Headers are sent with each call; their values are kept secret. Default: none.
 	Headers map[string]Secret `koanf:"headers"`
 	// Timeout bounds a call. Default 10s.
 	Timeout time.Duration `koanf:"timeout"`
@@ -157,7 +172,7 @@ type Webhook struct {
 	Concurrency int `koanf:"concurrency"`
 	// AllowPrivate lets it call loopback and private addresses. Default false.
 	AllowPrivate bool `koanf:"allow_private"`
-	// Proxy is the URL of an HTTP proxy to call through; it is not taken from HTTP_PROXY and the like. Default none.
+	// Proxy is the URL of an HTTP proxy to call through; it is not taken from HTTP_PROXY and the like. Default: none.
 	Proxy Secret `koanf:"proxy"`
 }
 
@@ -169,7 +184,8 @@ type Retry struct {
 	Cap time.Duration `koanf:"cap"`
 	// MaxAttempts is how many attempts a message has before it goes to the dead letters. Default 10.
 	MaxAttempts int `koanf:"max_attempts"`
-	// MaxAge sends a message to the dead letters that still fails so long after its first failure. Default no limit.
+	// MaxAge sends a message to the dead letters that still fails so long after its first failure. Default: no
+	// limit.
 	MaxAge time.Duration `koanf:"max_age"`
 }
 
@@ -197,7 +213,7 @@ type Fetch struct {
 type Timeouts struct {
 	// Session is how long the group waits for a sign of life. Default 45s.
 	Session time.Duration `koanf:"session"`
-	// Rebalance is how long the group waits for its members in a rebalance. Default 60s.
+	// Rebalance is how long the group waits for its members in a rebalance. Default 1m.
 	Rebalance time.Duration `koanf:"rebalance"`
 	// Heartbeat is the time between two signs of life. Default 2s.
 	Heartbeat time.Duration `koanf:"heartbeat"`
@@ -218,8 +234,79 @@ type Timeouts struct {
 
 // Log is what is written to standard error.
 type Log struct {
-	// Level is debug, info (default), warn or error.
+	// Level is debug, info, warn or error. Default info.
 	Level string `koanf:"level"`
-	// Format is text (default) or json.
+	// Format is text or json. Default text.
 	Format string `koanf:"format"`
+}
+
+// HTTP is the server for probes (/livez, /readyz, /healthz), metrics (/metrics) and the admin API (/api/v1). Probes and
+// metrics are open to all who reach it. The API is for clients on the same host, unless a token or a client's certificate
+// is asked for: then for whoever shows one.
+type HTTP struct {
+	// Listen is the address to listen at, host:port; without a host that is every address of this one. Default: none,
+	// there is no server.
+	Listen string `koanf:"listen"`
+	// CertFile and KeyFile, in PEM, have it speak TLS. Default: none, it does not.
+	CertFile string `koanf:"cert_file"`
+	KeyFile  string `koanf:"key_file"`
+	// ClientCAFile holds the certificates, in PEM, that those of the API's clients must be signed by. It needs
+	// cert_file. Default: none, no certificates are asked for.
+	ClientCAFile string `koanf:"client_ca_file"`
+	// Writers are the common names of the certificates that may change something; all others may read.
+	// Default: none.
+	Writers List `koanf:"writers"`
+	// ReadToken lets a client read that sends it as a bearer token. At least 16 characters. Default: none.
+	ReadToken Secret `koanf:"read_token"`
+	// ReadTokenFile is a file that holds the token. Default: none.
+	ReadTokenFile string `koanf:"read_token_file"`
+	// WriteToken lets a client read and change. At least 16 characters, and not the read_token. Default: none.
+	WriteToken Secret `koanf:"write_token"`
+	// WriteTokenFile is a file that holds the token. Default: none.
+	WriteTokenFile string `koanf:"write_token_file"`
+	// Rate caps the API's requests a second, all clients together. Default 20.
+	Rate int `koanf:"rate"`
+}
+
+// Health says from where on /healthz calls the program degraded or unhealthy.
+type Health struct {
+	// Window is the time that the failure ratio and the throughput are taken over. Default 5m.
+	Window    time.Duration `koanf:"window"`
+	Degraded  Degraded      `koanf:"degraded"`
+	Unhealthy Unhealthy     `koanf:"unhealthy"`
+}
+
+// Degraded are the limits beyond which somebody should look.
+type Degraded struct {
+	// Backlog is how many messages wait, in Kafka or parked. Default 100000.
+	Backlog int `koanf:"backlog"`
+	// OldestAge is how long the oldest message has waited. Default 5m.
+	OldestAge time.Duration `koanf:"oldest_age"`
+	// FailureRatio is the share of failed attempts among all, 0 to 1; with 0 one failure is beyond it. Default 0.05.
+	FailureRatio float64 `koanf:"failure_ratio"`
+}
+
+// Unhealthy are the limits beyond which somebody must act. By default there are none but the failure ratio's.
+type Unhealthy struct {
+	// Backlog is as for degraded, and not less. Default: no limit.
+	Backlog int `koanf:"backlog"`
+	// OldestAge is as for degraded, and not less. Default: no limit.
+	OldestAge time.Duration `koanf:"oldest_age"`
+	// FailureRatio is as for degraded, and not less; none is beyond 1. Default 0.5.
+	FailureRatio float64 `koanf:"failure_ratio"`
+}
+
+// Retention says how long what is done is kept. Without it everything is, for ever.
+type Retention struct {
+	// IDs is how long a message's ID is kept after it was first seen: after that a copy takes effect again. It must be
+	// longer than the topics can bring messages again. Default: for ever.
+	IDs time.Duration `koanf:"ids"`
+	// Handlers are ages for the IDs of single handlers, by name, instead of ids; 0 is for ever. Default: none.
+	Handlers Ages `koanf:"handlers"`
+	// Inbox is how long processed messages are kept, in whole days. Default: for ever.
+	Inbox time.Duration `koanf:"inbox"`
+	// Interval is the time between two runs. Default 1h.
+	Interval time.Duration `koanf:"interval"`
+	// Force deletes IDs also where the topics may bring their messages again. Default false.
+	Force bool `koanf:"force"`
 }

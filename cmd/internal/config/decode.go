@@ -2,6 +2,8 @@ package config
 
 import (
 	"errors"
+	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -13,7 +15,7 @@ import (
 )
 
 // decode puts the values into the config, each by the type of its field. Faults are collected, not returned.
-func (l *loader) decode(into any) {
+func (l *loader) decode(into *Config) {
 	var seen mapstructure.Metadata
 	err := l.values.UnmarshalWithConf("", into, koanf.UnmarshalConf{DecoderConfig: &mapstructure.DecoderConfig{
 		TagName: "koanf", Metadata: &seen, DecodeHook: mapstructure.DecodeHookFuncValue(decodeValue),
@@ -24,6 +26,7 @@ func (l *loader) decode(into any) {
 		l.faults = append(l.faults, unknownKey(path))
 	}
 	l.decodeFaults(err)
+	l.checkSigns(into)
 }
 
 func (l *loader) decodeFaults(err error) {
@@ -58,7 +61,7 @@ func decodeValue(from, to reflect.Value) (any, error) {
 	text, isText := from.Interface().(string)
 	switch to.Interface().(type) {
 	case time.Duration:
-		return decodeDuration(text)
+		return decodeDuration(from, text)
 	case Size:
 		return decodeSize(from, text, isText)
 	case List:
@@ -71,6 +74,8 @@ func decodeValue(from, to reflect.Value) (any, error) {
 		}
 	case int:
 		return decodeInt(from, text, isText)
+	case float64:
+		return decodeFloat(from, text, isText)
 	case bool:
 		return decodeBool(from, text, isText)
 	}
@@ -97,12 +102,11 @@ func splitList(text string) List {
 	return list
 }
 
-func decodeDuration(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		return 0, errors.New("is not a duration; write a number with its unit, like 500ms, 15s or 2m")
+func decodeDuration(from reflect.Value, text string) (time.Duration, error) {
+	if from.CanInt() && from.Int() == 0 {
+		return 0, nil // whatever the unit
 	}
-	return d, positive(d)
+	return parseDuration(text)
 }
 
 func decodeSize(from reflect.Value, text string, isText bool) (Size, error) {
@@ -112,26 +116,34 @@ func decodeSize(from reflect.Value, text string, isText bool) (Size, error) {
 	if !isText {
 		return 0, errSize
 	}
-	n, err := parseSize(text)
-	if err != nil {
-		return 0, err
-	}
-	return n, positive(n)
+	return parseSize(text)
 }
 
 func decodeInt(from reflect.Value, text string, isText bool) (int, error) {
-	if isText {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			return 0, errors.New("is not a whole number")
-		}
-		return n, positive(n)
+	n, err := strconv.Atoi(text)
+	switch {
+	case isText && err == nil:
+		return n, nil
+	case !isText && from.CanInt():
+		return int(from.Int()), nil
 	}
-	if !from.CanInt() {
-		return 0, errors.New("is not a whole number")
+	return 0, errors.New("is not a whole number")
+}
+
+func decodeFloat(from reflect.Value, text string, isText bool) (float64, error) {
+	f, err := strconv.ParseFloat(text, 64)
+	switch {
+	case from.CanInt():
+		f = float64(from.Int())
+	case from.CanFloat():
+		f = from.Float()
+	case !isText || err != nil:
+		f = math.NaN()
 	}
-	n := int(from.Int())
-	return n, positive(n)
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return 0, errors.New("is not a number; write it like 0.05")
+	}
+	return f, nil
 }
 
 func decodeBool(from reflect.Value, text string, isText bool) (bool, error) {
@@ -144,10 +156,41 @@ func decodeBool(from reflect.Value, text string, isText bool) (bool, error) {
 	return from.Bool(), nil
 }
 
-// positive holds for every number of a config: none has a use at 0.
-func positive[T ~int | ~int64](n T) error {
-	if n <= 0 {
-		return errors.New("must be above 0; leave it out for the default")
-	}
-	return nil
+// mayBeZero are the numbers that have a use at 0.
+var mayBeZero = []string{"retention.ids", "retention.inbox", "health.degraded.failure_ratio", "health.unhealthy.failure_ratio"}
+
+// checkSigns finds numbers that are given and too small.
+func (l *loader) checkSigns(c *Config) {
+	each(reflect.ValueOf(c).Elem(), "", func(path string, v reflect.Value) {
+		if ages, is := v.Interface().(Ages); is {
+			l.checkAges(path, ages)
+		}
+		if !l.given(path) || l.has(path) {
+			return
+		}
+		var below, zero bool
+		switch {
+		case v.CanInt():
+			below, zero = v.Int() < 0, v.Int() == 0
+		case v.CanFloat():
+			below, zero = v.Float() < 0, v.Float() == 0
+		}
+		switch mayBeZero := slices.Contains(mayBeZero, path); {
+		case below && mayBeZero:
+			l.fault(path, "%smust not be negative", l.shown(path))
+		case !mayBeZero && (below || zero):
+			l.fault(path, "%smust be above 0; leave it out for the default", l.shown(path))
+		}
+	})
 }
+
+func (l *loader) checkAges(path string, ages Ages) {
+	for _, name := range slices.Sorted(maps.Keys(ages)) {
+		if ages[name] < 0 {
+			l.fault(path+"["+name+"]", "must not be negative; 0 is for ever")
+		}
+	}
+}
+
+// given says whether a key is in the file or the environment.
+func (l *loader) given(path string) bool { return valueAt(l.raw, path) != nil }

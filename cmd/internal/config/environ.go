@@ -1,7 +1,7 @@
 package config
 
 import (
-	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -57,27 +57,21 @@ func (l *loader) fromVariable(name, value string) (path string, v any) {
 	}
 	path = keys[i].path
 	l.variables[path] = name
-	if path != "topics" {
+	if !keys[i].inYAML() {
 		return path, value
 	}
-	topics, err := yaml.Parser().Unmarshal([]byte("topics: " + value))
+	parsed, err := yaml.Parser().Unmarshal([]byte("value: " + value))
 	if err != nil {
-		l.fault(path, "is not YAML; write it like [{name: orders, handlers: [{name: book, function: book_order}]}]")
+		l.fault(path, "is not YAML; write it like %s", yamlLikes[path])
 		return "", nil
 	}
-	return path, topics["topics"]
+	return path, parsed["value"]
 }
 
-func unknownVariable(name string) Fault {
-	best, bestDistance := "", len(name)/3
-	for _, k := range keys {
-		v := k.variable()
-		if d := distance(name, v); v != "" && d <= bestDistance {
-			best, bestDistance = v, d
-		}
-	}
-	if best == "" {
-		return Fault{name, "unknown environment variable; it is " + prefix + " and a key, as in FIRSTSEEN_POSTGRES_DSN for postgres.dsn"}
-	}
-	return Fault{name, fmt.Sprintf("unknown environment variable; did you mean %s?", best)}
+// inYAML says whether a key's variable holds YAML: texts alone don't do.
+func (k key) inYAML() bool { return k.path == "topics" || k.of.Kind() == reflect.Map }
+
+var yamlLikes = map[string]string{
+	"topics":             "[{name: orders, handlers: [{name: book, function: book_order}]}]",
+	"retention.handlers": "{book: 90d}",
 }

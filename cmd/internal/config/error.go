@@ -38,3 +38,12 @@ func (e *Error) Error() string {
 	}
 	return b.String()
 }
+
+// list is the faults in one line.
+func (e *Error) list() string {
+	texts := make([]string, len(e.Faults))
+	for i, f := range e.Faults {
+		texts[i] = f.String()
+	}
+	return strings.Join(texts, "; ")
+}

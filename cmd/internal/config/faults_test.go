@@ -28,9 +28,8 @@ timeouts: {drain: soon, handler: 0s}
 			`postgres.prepared_statements: "perhaps" is neither true nor false`,
 			"kafka: is not a section", "group: is not a text", "topics: is not a list",
 			`batch.messages: "many" is not a whole number`, `batch.bytes: "4 MB/s" is not a size`,
-			"batch.transactions: must be above 0", `fetch.buffer: "-1MiB" must be above 0`,
-			"fetch.wait: is not a duration",
-			`timeouts.drain: "soon" is not a duration`, `timeouts.handler: "0s" must be above 0`,
+			"fetch.wait: is not a duration", `timeouts.drain: "soon" is not a duration`,
+			"batch.transactions: must be above 0", `fetch.buffer: "-1MiB" must be above 0`, `timeouts.handler: "0s" must be above 0`,
 			"fetch.bytes: is too large",
 		}},
 		{name: "values", text: `

@@ -5,7 +5,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/handlers"
@@ -22,7 +21,7 @@ func (l *loader) checkHandlers(topic string, list []Handler, before map[string]H
 		named := l.require(at+".name", h.Name, "the name is what the handler's seen IDs are kept under")
 		l.checkKind(at, h)
 		l.checkRetry(at+".retry", h.Retry)
-		l.choice(at+".ordering", h.Ordering, string(dedup.OrderByKey), string(dedup.OrderByPartition), string(dedup.Unordered))
+		l.choice(at+".ordering", h.Ordering)
 		if !named {
 			continue
 		}
@@ -86,8 +85,8 @@ func leaves(err error) (list []error) {
 }
 
 func (l *loader) checkRetry(at string, r Retry) {
-	if limit := or(r.Cap, 5*time.Minute); r.Base > limit {
-		l.fault(at+".base", "%s is more than the longest pause, cap, which is %s", r.Base, limit)
+	if r.Base > r.Cap {
+		l.fault(at+".base", "%s is more than the longest pause, cap, which is %s", r.Base, r.Cap)
 	}
 }
 

@@ -46,8 +46,8 @@ func TestFaultsOfHandlers(t *testing.T) {
 			at + ".webhook.concurrency: is not a whole number", at + ".webhook.allow_private: is neither true nor false",
 		},
 		hook("function: f, retry: {base: 0s, cap: NaN, max_attempts: .inf, max_age: -1h}, ordering: any"): {
-			at + ".retry.base: must be above 0", at + ".retry.cap: is not a duration", at + ".retry.max_attempts: is not a whole number",
-			at + ".retry.max_age: must be above 0", at + ".ordering: is none of key, partition, none",
+			at + ".retry.cap: is not a duration", at + ".retry.max_attempts: is not a whole number",
+			at + ".retry.base: must be above 0", at + ".retry.max_age: must be above 0", at + ".ordering: is none of key, partition, none",
 		},
 		hook("function: f, retry: {base: 10m}"):                                         {at + ".retry.base: 10m0s is more than the longest pause, cap, which is 5m0s"},
 		hook("function: f, retry: {base: 2s, cap: 1s}"):                                 {at + ".retry.base: 2s is more than the longest pause, cap, which is 1s"},

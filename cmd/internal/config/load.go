@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/knadh/koanf/parsers/yaml"
-	"github.com/knadh/koanf/providers/file"
 	"github.com/knadh/koanf/v2"
 )
 
@@ -22,9 +20,12 @@ type loader struct {
 	path      string
 	environ   []string
 	values    *koanf.Koanf
+	raw       map[string]any    // the values in their sections
 	variables map[string]string // key -> the environment variable that it came from
 	unshown   map[string]bool   // keys whose value is not to be shown
+	written   map[string]string // and what the file has there
 	faults    []Fault
+	files     map[string]sum // what was read, the config and secrets
 	// unreadable is a file without any key to check.
 	unreadable bool
 }
@@ -34,11 +35,18 @@ type loader struct {
 // in the working directory, or none where that is missing. The error is an *Error with every fault.
 func Load(path string, environ []string) (Config, error) {
 	l, c := load(path, environ)
-	if !l.unreadable {
-		l.readSecrets(&c)
-		l.validate(&c)
-	}
+	l.finish(&c)
 	return c, l.err()
+}
+
+// finish reads the files of secrets and checks the whole.
+func (l *loader) finish(c *Config) {
+	if l.unreadable {
+		return
+	}
+	l.readSecrets(c)
+	c.fillIn()
+	l.validate(c)
 }
 
 // LoadPostgres is Load for a command that needs the database only: the other sections may be unfinished, but not
@@ -63,11 +71,12 @@ func LoadPostgres(path string, environ []string, override Postgres, withDSN bool
 func load(path string, environ []string) (*loader, Config) {
 	l := &loader{
 		path: path, environ: environ, values: koanf.New("."),
-		variables: map[string]string{}, unshown: map[string]bool{},
+		variables: map[string]string{}, unshown: map[string]bool{}, written: map[string]string{}, files: map[string]sum{},
 	}
 	l.loadFile()
 	l.loadEnviron()
-	c := Config{Postgres: Postgres{PreparedStatements: true}}
+	l.raw = l.values.Raw()
+	c := defaults()
 	l.decode(&c)
 	return l, c
 }
@@ -80,13 +89,16 @@ func (l *loader) loadFile() {
 	if optional {
 		l.path = DefaultFile
 	}
-	parsed := koanf.New(".")
-	err := parsed.Load(file.Provider(l.path), yaml.Parser())
+	text, err := l.read(l.path)
+	var parsed map[string]any
+	if err == nil {
+		parsed, err = yaml.Parser().Unmarshal(text)
+	}
 	switch {
 	case optional && errors.Is(err, fs.ErrNotExist):
 		l.path = ""
 		return
-	case isFileError(err):
+	case text == nil:
 		l.unreadable = true
 		l.fault("", "%v", err)
 		return
@@ -95,16 +107,11 @@ func (l *loader) loadFile() {
 		l.fault("", "%s", yamlFault(err))
 		return
 	}
-	values, _ := l.substitute("", parsed.Raw()).(map[string]any)
+	values, _ := l.substitute("", parsed).(map[string]any)
 	l.values = koanf.New(".")
 	if err := l.values.Load(rawValues(values), nil); err != nil {
 		l.fault("", "%v", err)
 	}
-}
-
-func isFileError(err error) bool {
-	var path *fs.PathError
-	return errors.As(err, &path)
 }
 
 // rawValues is a koanf.Provider of values that have been read already.
@@ -131,6 +138,8 @@ func yamlFault(err error) string {
 func (l *loader) readSecrets(c *Config) {
 	l.readDSN(&c.Postgres)
 	l.readFile("kafka.sasl.password", &c.Kafka.SASL.Password, c.Kafka.SASL.PasswordFile)
+	l.readFile("http.read_token", &c.HTTP.ReadToken, c.HTTP.ReadTokenFile)
+	l.readFile("http.write_token", &c.HTTP.WriteToken, c.HTTP.WriteTokenFile)
 	for i, t := range c.Topics {
 		for j := range t.Handlers {
 			w := &t.Handlers[j].Webhook
@@ -153,7 +162,7 @@ func (l *loader) readFile(key string, into *Secret, name string) {
 		l.fault(key+"_file", "is given beside %s; keep one of the two", l.named(key))
 		return
 	}
-	text, err := os.ReadFile(name) //nolint:gosec // the operator says which
+	text, err := l.read(name)
 	if err != nil {
 		l.fault(key+"_file", "%v", err)
 		return

@@ -11,7 +11,7 @@ import (
 )
 
 const complete = `
-postgres: {dsn: "postgres://app:${PW}@db:5432/shop", schema: seen, max_connections: 9, prepared_statements: false}
+postgres: {dsn: "postgres://app:${PW}@db:5432/shop", schema: seen, max_connections: 9, prepared_statements: false, capacity: 2GiB}
 kafka:
   brokers: [kafka-1:9092, "kafka-2:9092"]
   client_id: billing
@@ -40,9 +40,15 @@ fetch: {buffer: 128MiB, wait: 250ms, bytes: 65536}
 timeouts: {session: 30s, rebalance: 40s, heartbeat: 1s, join_backoff: 2s, request: 5s, drain: 10s, handler: 1m,
   commit_interval: 3s, metadata_interval: 4s}
 log: {level: debug, format: json}
+http: {listen: "127.0.0.1:8080", read_token: "${READ}", write_token: a-token-for-writers, rate: 50}
+health:
+  window: 10m
+  degraded: {backlog: 10, oldest_age: 1m, failure_ratio: 0}
+  unhealthy: {backlog: 1000, oldest_age: 1h, failure_ratio: 1}
+retention: {ids: 90d, handlers: {book: 1d12h, notify: 0}, inbox: 30d, interval: 10m, force: true}
 `
 
-var completeEnviron = []string{"PW=pw", "SIGN=" + signing, "TOKEN=t0ken"}
+var completeEnviron = []string{"PW=pw", "SIGN=" + signing, "TOKEN=t0ken", "READ=a-token-for-readers"}
 
 // signing is a webhook's secret.
 const signing = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" //nolint:gosec // of the published test vector
@@ -81,9 +87,9 @@ func faults(t *testing.T, err error) []string {
 func TestEveryKeyReachesTheConfig(t *testing.T) {
 	got, err := loadText(t, complete, completeEnviron...)
 	require.NoError(t, err)
-	book := []Handler{{Name: "book", Function: "app.book_order"}}
+	book := []Handler{{Name: "book", Function: "app.book_order", Ordering: "key", Retry: Retry{time.Second, 5 * time.Minute, 10, 0}}}
 	require.Equal(t, Config{
-		Postgres: Postgres{DSN: "postgres://app:pw@db:5432/shop", Schema: "seen", MaxConnections: 9},
+		Postgres: Postgres{DSN: "postgres://app:pw@db:5432/shop", Schema: "seen", MaxConnections: 9, Capacity: 2 << 30},
 		Kafka:    Kafka{Brokers: List{"kafka-1:9092", "kafka-2:9092"}, ClientID: "billing"},
 		Group:    "billing", Inbox: "shared",
 		Topics: []Topic{
@@ -99,7 +105,11 @@ func TestEveryKeyReachesTheConfig(t *testing.T) {
 		Fetch: Fetch{Buffer: 128 << 20, Wait: 250 * time.Millisecond, Bytes: 65536},
 		Timeouts: Timeouts{30 * time.Second, 40 * time.Second, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
 			time.Minute, 3 * time.Second, 4 * time.Second},
-		Log: Log{"debug", "json"},
+		Log:    Log{"debug", "json"},
+		HTTP:   HTTP{Listen: "127.0.0.1:8080", ReadToken: "a-token-for-readers", WriteToken: "a-token-for-writers", Rate: 50},
+		Health: Health{Window: 10 * time.Minute, Degraded: Degraded{10, time.Minute, 0}, Unhealthy: Unhealthy{1000, time.Hour, 1}},
+		Retention: Retention{IDs: 90 * day, Handlers: Ages{"book": 36 * time.Hour, "notify": 0}, Inbox: 30 * day,
+			Interval: 10 * time.Minute, Force: true},
 	}, got)
 }
 
@@ -119,6 +129,7 @@ func TestEnvironmentWinsOverTheFile(t *testing.T) {
 		"FIRSTSEEN_POSTGRES_DSN=postgres://other@db/other", "FIRSTSEEN_KAFKA_BROKERS=a:1, b:2",
 		"FIRSTSEEN_POSTGRES_PREPARED_STATEMENTS=false", "FIRSTSEEN_BATCH_MESSAGES=7", "FIRSTSEEN_BATCH_BYTES=2MiB",
 		"FIRSTSEEN_TIMEOUTS_DRAIN=3s", "FIRSTSEEN_GROUP=", "FIRSTSEEN_LOG_LEVEL=warn",
+		"FIRSTSEEN_RETENTION_HANDLERS={h: 2d}", "FIRSTSEEN_HEALTH_DEGRADED_FAILURE_RATIO=0.2",
 		`FIRSTSEEN_TOPICS=[{name: other, id: key, handlers: [{name: h, function: f}]}]`,
 		"FIRSTSEEN_SERVICE_HOST=10.0.0.1", "FIRSTSEEN_PORT=tcp://10.0.0.1:80", "FIRSTSEEN_ADMIN_PORT_80_TCP_ADDR=10.0.0.1",
 		"FIRSTSEEN_TEST_POSTGRES=x", "OTHER=y")
@@ -126,10 +137,14 @@ func TestEnvironmentWinsOverTheFile(t *testing.T) {
 	require.Equal(t, "postgres://other@db/other", got.Postgres.DSN.Reveal())
 	require.Equal(t, List{"a:1", "b:2"}, got.Kafka.Brokers)
 	require.False(t, got.Postgres.PreparedStatements)
-	require.Equal(t, Batch{Messages: 7, Bytes: 2 << 20}, got.Batch)
+	require.Equal(t, Batch{Messages: 7, Bytes: 2 << 20, Transactions: 4}, got.Batch)
 	require.Equal(t, 3*time.Second, got.Timeouts.Drain)
 	require.Equal(t, "billing", got.Group)
-	require.Equal(t, []Topic{{Name: "other", ID: Sources{"key"}, Handlers: []Handler{{Name: "h", Function: "f"}}}}, got.Topics)
+	require.Equal(t, "other", got.Topics[0].Name)
+	require.Equal(t, Sources{"key"}, got.Topics[0].ID)
+	require.Equal(t, "f", got.Topics[0].Handlers[0].Function)
+	require.Equal(t, Ages{"h": 2 * day}, got.Retention.Handlers)
+	require.InDelta(t, 0.2, got.Health.Degraded.FailureRatio, 0)
 }
 
 func TestVariableOfEachKeyIsItsOwn(t *testing.T) {
@@ -141,7 +156,7 @@ func TestVariableOfEachKeyIsItsOwn(t *testing.T) {
 			seen[v] = k.path
 		}
 	}
-	require.Len(t, seen, 43) // all leaves but those in lists, and topics
+	require.Len(t, seen, 66) // all leaves but those in lists, and topics
 }
 
 func TestFileIsFoundByFlagVariableAndDefault(t *testing.T) {

@@ -3,13 +3,12 @@ package config
 import (
 	"errors"
 	"io/fs"
+	"math"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
-
-const defaultTransactions = 4
 
 // dsnAdvice stands for the parser's message, which can quote pieces of a password.
 const dsnAdvice = "can't be read as a connection string; write postgres://USER:PASSWORD@HOST:5432/DATABASE and percent-encode " +
@@ -33,13 +32,12 @@ func (l *loader) checkDSN(p Postgres) {
 }
 
 func (l *loader) checkConnections(c *Config) {
-	transactions := max(c.Batch.Transactions, 0)
-	if transactions == 0 {
-		transactions = defaultTransactions
-	}
-	if n := c.Postgres.MaxConnections; n > 0 && n <= transactions {
+	switch n := c.Postgres.MaxConnections; {
+	case n <= c.Batch.Transactions:
 		l.fault("postgres.max_connections", "%d is too few; each of the %d transactions (batch.transactions) needs one and one is to spare",
-			n, transactions)
+			n, c.Batch.Transactions)
+	case n > math.MaxInt32:
+		l.fault("postgres.max_connections", "%d is too many", n)
 	}
 }
 
@@ -49,7 +47,7 @@ func (c Config) Pool() (*pgxpool.Config, error) {
 	if err != nil {
 		return nil, errors.New("postgres.dsn " + dsnAdvice)
 	}
-	pool.MaxConns = int32(c.connections()) //nolint:gosec // a number of connections
+	pool.MaxConns = int32(c.Postgres.MaxConnections) //nolint:gosec // checked
 	if !c.Postgres.PreparedStatements {
 		pool.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
@@ -58,18 +56,6 @@ func (c Config) Pool() (*pgxpool.Config, error) {
 		params["application_name"] = "firstseen " + c.Group
 	}
 	return pool, nil
-}
-
-// connections has one for each of the two lane workers and for each webhook, beside the transactions, and two to spare.
-func (c Config) connections() int {
-	if c.Postgres.MaxConnections > 0 {
-		return c.Postgres.MaxConnections
-	}
-	transactions := defaultTransactions
-	if c.Batch.Transactions > 0 {
-		transactions = c.Batch.Transactions
-	}
-	return transactions + 4 + len(c.webhooks())
 }
 
 // Place is the database as people name it: host, port and database, nothing of the login.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -82,7 +83,7 @@ func TestPasswordIsInNoError(t *testing.T) {
 }
 
 func TestPasswordIsInNoPrint(t *testing.T) {
-	c, err := loadText(t, complete, "PW="+password, "SIGN="+signing, "TOKEN="+password, "FIRSTSEEN_KAFKA_SASL_MECHANISM=plain",
+	c, err := loadText(t, complete, "PW="+password, "SIGN="+signing, "TOKEN="+password, "READ=a-token-"+password+password, "FIRSTSEEN_KAFKA_SASL_MECHANISM=plain",
 		"FIRSTSEEN_KAFKA_SASL_USERNAME=u", "FIRSTSEEN_KAFKA_SASL_PASSWORD="+password)
 	require.NoError(t, err)
 	var out bytes.Buffer
@@ -124,8 +125,12 @@ func TestTimeoutsThatAreAcceptedSuitTheConsumer(t *testing.T) {
 			return time.Duration(rapid.IntRange(0, most).Draw(t, name)) * time.Second
 		}
 		c := base
-		c.Timeouts = Timeouts{Session: seconds("session", 90), Rebalance: seconds("rebalance", 90), Heartbeat: seconds("heartbeat", 5),
+		given := Timeouts{Session: seconds("session", 90), Rebalance: seconds("rebalance", 90), Heartbeat: seconds("heartbeat", 5),
 			Request: seconds("request", 20), Drain: seconds("drain", 60)}
+		c.Timeouts.Session, c.Timeouts.Rebalance = cmp.Or(given.Session, c.Timeouts.Session), cmp.Or(given.Rebalance, c.Timeouts.Rebalance)
+		c.Timeouts.Heartbeat, c.Timeouts.Request = cmp.Or(given.Heartbeat, c.Timeouts.Heartbeat), cmp.Or(given.Request, c.Timeouts.Request)
+		c.Timeouts.Drain = given.Drain
+		c.fillIn()
 		l := &loader{}
 		l.checkTimeouts(c.Timeouts)
 		settings, err := c.Consumer(slog.Default())

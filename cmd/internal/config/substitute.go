@@ -41,6 +41,7 @@ func (l *loader) substituteText(path, text string) string {
 			return "${"
 		}
 		l.unshown[path] = true
+		l.written[path] = text
 		name, closed := strings.CutSuffix(ref[len("${"):], "}")
 		if !closed || !variableName.MatchString(name) {
 			l.fault(path, "has a ${ that is no ${NAME}; write $${ where a plain ${ is meant")

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Secret is a value that no log, error or print shows. Reveal gives it.
@@ -35,8 +36,21 @@ type List []string
 // Sources is a list of texts, or one text alone.
 type Sources []string
 
+// Ages are durations by name, of which 0 is for ever.
+type Ages map[string]time.Duration
+
 // Size is a number of bytes.
 type Size int64
+
+// String is the size in the largest unit that it is a whole number of.
+func (s Size) String() string {
+	for _, u := range []int{2, 1, 0} { // GiB, MiB, KiB
+		if n := int64(s); n != 0 && n%units[u].bytes == 0 {
+			return strconv.FormatInt(n/units[u].bytes, 10) + units[u].suffix
+		}
+	}
+	return strconv.FormatInt(int64(s), 10) + "B"
+}
 
 var units = []struct {
 	suffix string

@@ -3,7 +3,6 @@ package config
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"os"
 )
 
 // config reads the certificates. It is nil where TLS is off.
@@ -17,37 +16,45 @@ func (t TLS) config() (*tls.Config, []Fault) {
 		InsecureSkipVerify: t.InsecureSkipVerify, //nolint:gosec // the operator says so, and `run` warns
 	}
 	if t.CAFile != "" {
-		if c.RootCAs = x509.NewCertPool(); !addCertificates(c.RootCAs, t.CAFile, &faults) {
-			return nil, append(faults, t.addCertificate(c)...)
-		}
+		c.RootCAs = x509.NewCertPool()
+		faults = addCertificates(c.RootCAs, "kafka.tls.ca_file", t.CAFile)
 	}
-	return c, append(faults, t.addCertificate(c)...)
+	if t.CertFile != "" || t.KeyFile != "" {
+		faults = append(faults, addPair(c, "kafka.tls", t.CertFile, t.KeyFile)...)
+	}
+	return c, faults
 }
 
-func addCertificates(pool *x509.CertPool, name string, faults *[]Fault) bool {
-	pem, err := os.ReadFile(name) //nolint:gosec // the operator says which
+func addCertificates(pool *x509.CertPool, key, name string) []Fault {
+	pem, err := readBounded(name)
 	switch {
 	case err != nil:
-		*faults = append(*faults, Fault{"kafka.tls.ca_file", err.Error()})
+		return []Fault{{key, err.Error()}}
 	case !pool.AppendCertsFromPEM(pem):
-		*faults = append(*faults, Fault{"kafka.tls.ca_file", name + " holds no certificate in PEM"})
+		return []Fault{{key, name + " holds no certificate in PEM"}}
 	}
-	return len(*faults) == 0
+	return nil
 }
 
-// addCertificate reads the program's own certificate and key.
-func (t TLS) addCertificate(c *tls.Config) []Fault {
+// addPair reads the program's own certificate and key, of which at least one is given.
+func addPair(c *tls.Config, section, certFile, keyFile string) []Fault {
 	switch {
-	case t.CertFile == "" && t.KeyFile == "":
-		return nil
-	case t.KeyFile == "":
-		return []Fault{{"kafka.tls.key_file", "is required beside cert_file"}}
-	case t.CertFile == "":
-		return []Fault{{"kafka.tls.cert_file", "is required beside key_file"}}
+	case keyFile == "":
+		return []Fault{{section + ".key_file", "is required beside cert_file"}}
+	case certFile == "":
+		return []Fault{{section + ".cert_file", "is required beside key_file"}}
 	}
-	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+	cert, err := readBounded(certFile)
 	if err != nil {
-		return []Fault{{"kafka.tls.cert_file", "with key_file: " + err.Error()}}
+		return []Fault{{section + ".cert_file", err.Error()}}
+	}
+	key, err := readBounded(keyFile)
+	if err != nil {
+		return []Fault{{section + ".key_file", err.Error()}}
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return []Fault{{section + ".cert_file", "with key_file: " + err.Error()}}
 	}
 	c.Certificates = []tls.Certificate{pair}
 	return nil

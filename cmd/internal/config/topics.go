@@ -24,7 +24,7 @@ func (l *loader) checkTopics(topics []Topic) {
 			l.checkTopicName(at, t.Name, first, i)
 		}
 		l.checkIdentity(at+".id", t.ID)
-		l.choice(at+".fingerprint", t.Fingerprint, string(dedup.FingerprintBytes), string(dedup.FingerprintJSON))
+		l.choice(at+".fingerprint", t.Fingerprint)
 		l.checkHandlers(at, t.Handlers, before)
 	}
 }

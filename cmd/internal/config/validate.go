@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/dedup"
 )
 
-// validate checks what the types alone don't, and fills in the inbox.
+// validate checks what the types alone don't.
 func (l *loader) validate(c *Config) {
 	l.checkDSN(c.Postgres)
 	l.checkSchema(c.Postgres)
@@ -27,9 +28,9 @@ func (l *loader) validate(c *Config) {
 	l.checkChoices(c)
 	l.checkSizes(c)
 	l.checkTimeouts(c.Timeouts)
-	if c.Inbox == "" {
-		c.Inbox = c.Group
-	}
+	l.checkHTTP(c.HTTP)
+	l.checkHealth(c.Health)
+	l.checkRetention(c)
 }
 
 // require notes a key that has no value, unless it has been found faulty already.
@@ -63,14 +64,13 @@ func (l *loader) checkBrokers(brokers []string) {
 }
 
 func (l *loader) checkSASL(s SASL) {
-	mechanisms := []string{"plain", "scram-sha-256", "scram-sha-512"}
 	if s.Mechanism == "" {
 		if s.Username != "" || s.Password != "" || s.PasswordFile != "" {
-			l.require("kafka.sasl.mechanism", "", "write one of "+strings.Join(mechanisms, ", ")+", or take the other keys out")
+			l.require("kafka.sasl.mechanism", "", "write one of "+strings.Join(choices["kafka.sasl.mechanism"], ", ")+", or take the other keys out")
 		}
 		return
 	}
-	l.choice("kafka.sasl.mechanism", s.Mechanism, mechanisms...)
+	l.choice("kafka.sasl.mechanism", s.Mechanism)
 	l.require("kafka.sasl.username", s.Username, "the mechanism needs one")
 	if !l.has("kafka.sasl.password_file") {
 		l.require("kafka.sasl.password", s.Password.Reveal(), "give it as ${NAME} or by kafka.sasl.password_file, not in the file itself")
@@ -87,7 +87,22 @@ func (l *loader) checkNames(c *Config) {
 	}
 }
 
-func (l *loader) choice(path, value string, allowed ...string) {
+// choices are the values of the keys that take one of a few.
+var choices = map[string][]string{
+	"start_at":           {string(consumer.Earliest), string(consumer.Latest)},
+	"on_loss":            {string(consumer.Continue), string(consumer.Hold)},
+	"on_reset":           {string(consumer.Hold), string(consumer.Restart)},
+	"on_postgres_behind": {string(consumer.Position), string(consumer.Committed)},
+	"log.level":          {"debug", "info", "warn", "error"},
+	"log.format":         {"text", "json"},
+
+	"kafka.sasl.mechanism":         {"plain", "scram-sha-256", "scram-sha-512"},
+	"topics[].fingerprint":         {string(dedup.FingerprintBytes), string(dedup.FingerprintJSON)},
+	"topics[].handlers[].ordering": {string(dedup.OrderByKey), string(dedup.OrderByPartition), string(dedup.Unordered)},
+}
+
+func (l *loader) choice(path, value string) {
+	allowed := choices[pattern(path)]
 	if value == "" || slices.Contains(allowed, value) {
 		return
 	}
@@ -95,18 +110,12 @@ func (l *loader) choice(path, value string, allowed ...string) {
 }
 
 func (l *loader) checkChoices(c *Config) {
-	texts := func(policies ...consumer.Policy) (names []string) {
-		for _, p := range policies {
-			names = append(names, string(p))
-		}
-		return names
-	}
-	l.choice("start_at", c.StartAt, string(consumer.Earliest), string(consumer.Latest))
-	l.choice("on_loss", c.OnLoss, texts(consumer.Continue, consumer.Hold)...)
-	l.choice("on_reset", c.OnReset, texts(consumer.Hold, consumer.Restart)...)
-	l.choice("on_postgres_behind", c.OnPostgresBehind, texts(consumer.Position, consumer.Committed)...)
-	l.choice("log.level", c.Log.Level, "debug", "info", "warn", "error")
-	l.choice("log.format", c.Log.Format, "text", "json")
+	l.choice("start_at", c.StartAt)
+	l.choice("on_loss", c.OnLoss)
+	l.choice("on_reset", c.OnReset)
+	l.choice("on_postgres_behind", c.OnPostgresBehind)
+	l.choice("log.level", c.Log.Level)
+	l.choice("log.format", c.Log.Format)
 }
 
 // maxAnswer is what fits the field of a fetch request.
@@ -127,33 +136,19 @@ func (l *loader) checkSchema(p Postgres) {
 	}
 }
 
-// The consumer's defaults and its reserve for a handler that ignores its end: a test holds them against the
-// consumer's own check.
-const (
-	defaultSession, defaultRebalance = 45 * time.Second, 60 * time.Second
-	defaultHeartbeat, defaultRequest = 2 * time.Second, 10 * time.Second
-	cutOff                           = 7 * time.Second
-)
+// cutOff is the consumer's reserve for a handler that ignores its end: a test holds it against the consumer's own check.
+const cutOff = 7 * time.Second
 
 func (l *loader) checkTimeouts(t Timeouts) {
-	session, rebalance := or(t.Session, defaultSession), or(t.Rebalance, defaultRebalance)
-	heartbeat, request := or(t.Heartbeat, defaultHeartbeat), or(t.Request, defaultRequest)
-	if heartbeat*3 > session {
-		l.fault("timeouts.heartbeat", "%s is too long; make it at most a third of timeouts.session, which is %s", heartbeat, session)
+	if t.Heartbeat*3 > t.Session {
+		l.fault("timeouts.heartbeat", "%s is too long; make it at most a third of timeouts.session, which is %s", t.Heartbeat, t.Session)
 	}
-	limit := min(session, rebalance) - heartbeat - request - cutOff
+	limit := min(t.Session, t.Rebalance) - t.Heartbeat - t.Request - cutOff
 	if limit < time.Second {
 		l.fault("timeouts.session", "the shorter of session and rebalance leaves no time to drain; make both at least %s, "+
-			"which is heartbeat, request and %s", heartbeat+request+cutOff+time.Second, cutOff+time.Second)
+			"which is heartbeat, request and %s", t.Heartbeat+t.Request+cutOff+time.Second, cutOff+time.Second)
 	} else if t.Drain > limit {
 		l.fault("timeouts.drain", "%s is too long; with these session, rebalance, heartbeat and request timeouts it can be %s at most",
 			t.Drain, limit)
 	}
-}
-
-func or(value, def time.Duration) time.Duration {
-	if value > 0 {
-		return value
-	}
-	return def
 }

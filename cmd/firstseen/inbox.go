@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+const inboxLong = `Look at messages by what has become of them:
+  pending    parked, and not tried in vain: behind another message of their key, or waiting for a call
+  failed     parked, for an attempt after one that failed
+  processed  done
+  dead       given up: see also ` + "`firstseen dead`" + `
+
+An --id is what the producer wrote (a UUID in any spelling, or any other text) or the UUID that list shows.` + databaseHelp
+
+func newInbox() *cobra.Command {
+	i := &inspected{}
+	cmd := &cobra.Command{
+		Use:   "inbox",
+		Short: "Look at messages by what has become of them",
+		Long:  inboxLong,
+		Example: `  firstseen inbox list --status failed --handler book
+  firstseen inbox show order-4711`,
+		Args: onlySubcommands,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	i.addFlags(cmd)
+	cmd.AddCommand(newInboxList(i), newInboxShow(i))
+	return cmd
+}
+
+// statusFlag is one of dedup.Statuses.
+type statusFlag dedup.Status
+
+func (s *statusFlag) String() string { return string(*s) }
+func (s *statusFlag) Type() string   { return "status" }
+
+func (s *statusFlag) Set(text string) error {
+	if !slices.Contains(dedup.Statuses, dedup.Status(text)) {
+		return fmt.Errorf("it is one of %s", statusNames())
+	}
+	*s = statusFlag(text)
+	return nil
+}
+
+func statusNames() string {
+	return strings.Join(mapped(dedup.Statuses, func(s dedup.Status) string { return string(s) }), ", ")
+}
+
+func newInboxList(i *inspected) *cobra.Command {
+	status := statusFlag(dedup.StatusFailed)
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List messages of one status, newest first",
+		Long: `List messages of one status, those received last first, or dead ones by when they died. With --json one object: messages,
+each with its content, and next where there are more.
+
+Processed messages are read back from the newest, or from --until, to --since, until there are enough: no index leads to
+them by topic, handler or key. Narrow the time where that takes long.
+
+Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or config.`,
+		Example: `  firstseen inbox list --status failed
+  firstseen inbox list --status processed --topic orders --key 4711 --since 24h`,
+	}
+	cmd.Flags().Var(&status, "status", "which messages: "+statusNames())
+	addList(cmd, i, true, lister[dedup.Listed]{what: "messages of that status", field: "messages",
+		columns: []string{"RECEIVED (UTC)", "STATUS", "HANDLER", "MESSAGE", "ID", "ATTEMPTS", "DUE (UTC)", "REASON", "ERROR"},
+		find: func(ctx context.Context, s *dedup.Store, f dedup.Filter, after dedup.Cursor, limit int) ([]dedup.Listed, dedup.Cursor, error) {
+			if dedup.Status(status) == dedup.StatusProcessed && f.Reason != "" {
+				return nil, "", usage(cmd, "--reason: processed messages have none")
+			}
+			return s.Messages(ctx, dedup.Listing{Status: dedup.Status(status), Filter: f, After: after, Limit: limit, Content: i.json})
+		},
+		row: func(m *dedup.Listed) []string {
+			due := ""
+			if !m.DueAt.IsZero() {
+				due = m.DueAt.UTC().Format(time.DateTime)
+			}
+			return []string{m.ReceivedAt.UTC().Format(time.DateTime), string(m.Status), shownHandler(m.Handler, &m.Message), place(&m.Message),
+				shownID(&m.Message), strconv.Itoa(m.Attempts), due, brief(m.Reason, 40), brief(m.Error, 70)}
+		},
+		json: listedJSON})
+	return cmd
+}
+
+func listedJSON(m dedup.Listed) map[string]any {
+	out := messageJSON(m.Message)
+	out["inbox"], out["handler"], out["status"] = m.Inbox, m.Handler, m.Status
+	out["received_at"], out["since"], out["due_at"] = timeJSON(m.ReceivedAt), timeJSON(m.At), timeJSON(m.DueAt)
+	out["attempts"], out["reason"], out["error"] = m.Attempts, orNil(m.Reason), orNil(m.Error)
+	return out
+}
+
+func newInboxShow(i *inspected) *cobra.Command {
+	var handler, tenant string
+	cmd := &cobra.Command{
+		Use:   "show ID",
+		Short: "Show a message whole, whatever has become of it",
+		Long: `Show everything of the messages with that ID; there may be one for each handler. Null is shown as null, empty as "", text
+in quotes, and bytes that are no text as \x and hex digits; a value that is no text is dumped. With --json keys, header
+values and the value are in base64 too, byte for byte.
+
+Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
+		Example: `  firstseen inbox show order-4711
+  firstseen inbox show order-4711 --json | jq -r '.messages[0].value.base64' | base64 -d > order.bin`,
+		Args: oneArg("ID"),
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ids, err := parseIDs(cmd, args)
+		if err != nil {
+			return err
+		}
+		return i.withStore(cmd, func(ctx context.Context, s *dedup.Store) error {
+			found, err := findByID(ctx, s, dedup.Filter{IDs: ids, Handler: handler, Tenant: tenant})
+			switch {
+			case err != nil:
+				return err
+			case len(found) == 0:
+				return fmt.Errorf("inbox %s: no message that is kept has the ID %s; `firstseen explain` tells what is known of it", s.Inbox(), args[0])
+			case i.json:
+				return printJSON(cmd.OutOrStdout(), map[string]any{"messages": mapped(found, listedJSON)})
+			}
+			return printWhole(cmd.OutOrStdout(), found)
+		})
+	}
+	cmd.Flags().StringVar(&handler, "handler", "", "`name` of the handler")
+	cmd.Flags().StringVar(&tenant, "tenant", "", "`name` of the tenant")
+	return cmd
+}
+
+// findByID looks for messages in every status.
+func findByID(ctx context.Context, s *dedup.Store, f dedup.Filter) (found []dedup.Listed, err error) {
+	for _, status := range dedup.Statuses {
+		more, _, err := s.Messages(ctx, dedup.Listing{Status: status, Filter: f, Limit: 100, Content: true})
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, more...)
+	}
+	return found, nil
+}

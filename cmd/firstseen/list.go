@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// lister is what a list subcommand lists, in pages, newest first.
+type lister[T any] struct {
+	what, field string // in words, and in JSON
+	columns     []string
+	find        func(context.Context, *dedup.Store, dedup.Filter, dedup.Cursor, int) ([]T, dedup.Cursor, error)
+	row         func(*T) []string
+	json        func(T) map[string]any
+}
+
+// addList makes a command list things, by a filter and in pages.
+func addList[T any](cmd *cobra.Command, i *inspected, withReason bool, l lister[T]) {
+	var f filterFlags
+	var p pageFlags
+	cmd.Args = noArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		filter, _, err := f.read(cmd)
+		if err != nil {
+			return err
+		}
+		if err := p.check(cmd); err != nil {
+			return err
+		}
+		return i.withStore(cmd, func(ctx context.Context, s *dedup.Store) error {
+			found, next, err := l.find(ctx, s, filter, dedup.Cursor(p.after), p.limit)
+			if err != nil {
+				return err
+			}
+			if i.json {
+				return printJSON(cmd.OutOrStdout(), map[string]any{l.field: mapped(found, l.json), "next": orNil(string(next))})
+			}
+			return l.print(cmd, s.Inbox(), found, next)
+		})
+	}
+	f.addFlags(cmd, withReason)
+	p.addFlags(cmd)
+}
+
+func (l lister[T]) print(cmd *cobra.Command, inbox string, found []T, next dedup.Cursor) error {
+	out := cmd.OutOrStdout()
+	if len(found) == 0 {
+		_, err := fmt.Fprintf(out, "inbox %s: no %s match\n", oneLine(inbox), l.what)
+		return err
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, strings.Join(l.columns, "\t"))
+	for n := range found {
+		_, _ = fmt.Fprintln(table, strings.Join(l.row(&found[n]), "\t"))
+	}
+	if err := table.Flush(); err != nil || next == "" {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "there are more: --after %s\n", next)
+	return err
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/dedup"
+)
+
+const offsetsLong = `Look at where the group of the config stands in its topics, and move it.
+
+  show    positions in Postgres, offsets in Kafka, and who reads each partition
+  reset   have a group that has no members go on somewhere else
+
+To have messages handled that were read long ago there is no need to move a group: see ` + "`firstseen replay`." + clusterHelp
+
+const clusterHelp = `
+
+The cluster, the group and the database are those of the config of ` + "`firstseen run`" + `: --config, the file that
+FIRSTSEEN_CONFIG names, ./firstseen.yaml, and the environment.`
+
+// clusterOf is a config's group, for commands that look at Kafka and Postgres both.
+type clusterOf struct {
+	file, dsn string
+	json      bool
+}
+
+func (c *clusterOf) addFlags(cmd *cobra.Command) {
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&c.file, "config", "", "config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
+	flags.StringVar(&c.dsn, "dsn", "", "connection `string`, instead of the config's; the role firstseen_operator is enough")
+	flags.BoolVar(&c.json, "json", false, "print JSON")
+}
+
+// config is the group's, with --dsn in place of its connection string.
+func (c *clusterOf) config() (*config.Live, error) {
+	return config.FollowOn(config.Secret(c.dsn), c.file, os.Environ())
+}
+
+// with runs do on the group's cluster and inbox, until it is done or a signal comes.
+func (c *clusterOf) with(cmd *cobra.Command, do func(context.Context, config.Config, *consumer.Cluster, *dedup.Store) error) error {
+	live, err := c.config()
+	if err != nil {
+		return err
+	}
+	cfg := live.Load()
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	conf, err := cfg.Pool()
+	if err != nil {
+		return err
+	}
+	conf.MaxConns = 2
+	pool, err := pgxpool.NewWithConfig(ctx, conf)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	store, err := dedup.Attach(ctx, pool, cfg.Store())
+	if err != nil {
+		return err
+	}
+	s, err := cfg.Consumer(live.Logger(cmd.ErrOrStderr()))
+	if err != nil {
+		return err
+	}
+	cluster, err := consumer.NewCluster(consumer.ClusterConfig{Brokers: s.Brokers, ClientID: s.ClientID, TLS: s.TLS, SASL: s.SASL,
+		RequestTimeout: s.RequestTimeout, Logger: s.Logger})
+	if err != nil {
+		return err
+	}
+	defer cluster.Close()
+	return do(ctx, cfg, cluster, store)
+}
+
+func newOffsets() *cobra.Command {
+	c := &clusterOf{}
+	cmd := &cobra.Command{
+		Use:   "offsets",
+		Short: "Look at where the group stands, and move it",
+		Long:  offsetsLong,
+		Example: `  firstseen offsets show
+  firstseen offsets reset orders --to 2h-ago --dry-run`,
+		Args: onlySubcommands,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	c.addFlags(cmd)
+	cmd.AddCommand(newOffsetsShow(c), newOffsetsReset(c))
+	return cmd
+}
+
+func newOffsetsShow(c *clusterOf) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show [TOPIC]...",
+		Short: "Show where the group stands in each partition",
+		Long: `Show where the group stands in each partition of the config's topics, or of those given.
+
+  POSITION   the offset to process next, in Postgres; this is what counts
+  COMMITTED  the offset that is committed to Kafka, which follows it within a second
+  START      the first offset that Kafka has left
+  STABLE     the partition's end for readers of committed messages
+  END        its end; what lies between STABLE and END is in a producer's open transaction
+  LAG        offsets from POSITION to STABLE
+  OWNER      the group's member that reads it, or in brackets the process that did so last
+
+With --json one object: group, state, members, partitions; null where there is nothing.
+
+Exit codes: 0 shown, 1 it failed or there is no such topic, 2 wrong usage or config.`,
+		Example: `  firstseen offsets show
+  firstseen offsets show orders --json | jq '[.partitions[].lag] | add'`,
+		RunE: func(cmd *cobra.Command, topics []string) error {
+			return c.with(cmd, func(ctx context.Context, cfg config.Config, cluster *consumer.Cluster, store *dedup.Store) error {
+				s, err := cluster.Standing(ctx, store, cfg.Group, orAll(topics, cfg))
+				if err != nil {
+					return err
+				}
+				if c.json {
+					err = printJSON(cmd.OutOrStdout(), standingJSON(cfg.Group, &s))
+				} else {
+					err = printStanding(cmd.OutOrStdout(), cfg.Group, &s)
+				}
+				return cmp.Or(err, missingTopic(orAll(topics, cfg), &s))
+			})
+		},
+	}
+}
+
+// missingTopic finds a topic that was asked for and is not there.
+func missingTopic(asked []string, s *consumer.Standing) error {
+	for _, topic := range asked {
+		if !slices.ContainsFunc(s.Partitions, func(p consumer.PartitionStanding) bool { return p.Topic == topic }) {
+			return fmt.Errorf("topic %s does not exist in Kafka", topic)
+		}
+	}
+	return nil
+}
+
+func topicNames(cfg config.Config) []string {
+	return mapped(cfg.Topics, func(t config.Topic) string { return t.Name })
+}
+
+func standingJSON(group string, s *consumer.Standing) map[string]any {
+	return map[string]any{
+		"group": group, "state": s.Group.State,
+		"members": mapped(s.Group.Members, func(m consumer.Member) map[string]any {
+			return map[string]any{"id": m.ID, "client_id": m.ClientID, "host": m.Host}
+		}),
+		"partitions": mapped(s.Partitions, func(p consumer.PartitionStanding) map[string]any {
+			return map[string]any{"topic": p.Topic, "partition": p.Partition, "position": offsetJSON(p.Position),
+				"committed": offsetJSON(p.Committed), "start": offsetJSON(p.Earliest), "stable": offsetJSON(p.Stable),
+				"end": offsetJSON(p.End), "lag": offsetJSON(p.Lag), "member": orNil(p.Member.ID), "owner": orNil(p.Owner)}
+		}),
+	}
+}
+
+// offsetJSON is null where there is no offset.
+func offsetJSON(offset int64) any {
+	if offset < 0 {
+		return nil
+	}
+	return offset
+}
+
+func printStanding(out io.Writer, group string, s *consumer.Standing) error {
+	_, _ = fmt.Fprintf(out, "group %s: %s, %s\n\n", group, s.Group.State, counted(len(s.Group.Members), "member"))
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "PARTITION\tPOSITION\tCOMMITTED\tSTART\tSTABLE\tEND\tLAG\tOWNER")
+	for _, p := range s.Partitions {
+		_, _ = fmt.Fprintf(table, "%s/%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Topic, p.Partition, offsetText(p.Position), offsetText(p.Committed),
+			offsetText(p.Earliest), offsetText(p.Stable), offsetText(p.End), offsetText(p.Lag), ownerText(&p))
+	}
+	return table.Flush()
+}
+
+func offsetText(offset int64) string {
+	if offset < 0 {
+		return "-"
+	}
+	return strconv.FormatInt(offset, 10)
+}
+
+func ownerText(p *consumer.PartitionStanding) string {
+	switch {
+	case p.Member.ID != "":
+		return brief(p.Member.ClientID+" at "+strings.TrimPrefix(p.Member.Host, "/"), 60)
+	case p.Owner != "":
+		return brief("("+p.Owner+")", 60)
+	}
+	return "-"
+}
+
+// orAll is the topics that were given, or all of the config.
+func orAll(topics []string, cfg config.Config) []string {
+	if len(topics) > 0 {
+		return topics
+	}
+	return topicNames(cfg)
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/handlers"
+)
+
+// exitInterrupted is replay's code for an end by a signal: the same command goes on.
+const exitInterrupted = 3
+
+const replayLong = `Read a part of a topic again, beside the running group, and give each message to the config's handlers as ` + "`firstseen run`" + `
+does: what they have seen is a duplicate and has no effect, what they have not is handled once. The group and its offsets
+are left alone. Use it after messages were skipped or lost from Postgres, or to fill a handler that was added later. To have
+messages handled that were handled already, see ` + "`firstseen rerun`" + `. Where retention.ids is set, IDs have been forgotten:
+their messages are new, and are handled AGAIN.
+
+--from and --to are one of
+
+  earliest, latest     the first message that Kafka has left; the end (the default of --to)
+  4711                 an offset, in each partition
+  2h                   the first message of the last two hours
+  2026-03-01T04:05:06Z the first message at or after a time; UTC where no zone is given
+
+What is at --to is not read. Both are found out once, when the replay begins. Nothing beyond the group's position is read:
+that is for ` + "`firstseen run`" + ` to read, in its order.
+
+How far it is is kept in Postgres with each batch. Interrupted, killed or failed, it goes on where it was when the same
+command is given again; at its end it does nothing any more, until --fresh begins it anew. Given twice at once, the
+second goes on and the first one ends.
+
+A message that a handler fails on is parked or goes to the dead letters, as ever; ` + "`firstseen run`" + ` works on what is parked, and
+calls the webhooks. The replay waits while more than max_parked messages of a partition are.
+
+Order: within the replay messages take effect in the order of their offsets. But while the group goes on, an old message
+that was never handled takes effect AFTER newer ones of its key that were. Where a handler can't bear that, let it rest
+meanwhile. To fill a new handler in order:
+
+  1. firstseen pause handler NAME   before the config has it: its messages wait, in order
+  2. add it to the config and restart ` + "`firstseen run`" + `
+  3. firstseen replay TOPIC --from earliest --handler NAME
+     once all processes run with the new config: it is given what the group has passed by then
+  4. firstseen resume handler NAME
+
+A replay takes no notice of pauses, which is why step 3 works.
+
+--dry-run reads the range and tells what would become of the messages, and writes nothing. It foresees no failures. It
+remembers a million new IDs: where there are more, copies far apart may count as new, which it says.` + clusterHelp + `
+
+Exit codes: 0 done, also when it was done before, 1 it failed, 2 wrong usage or config, 3 interrupted by a signal: the same
+command goes on.`
+
+// replay is the command's line.
+type replay struct {
+	clusterOf
+	from, to      string
+	partitions    []int32
+	handler, name string
+	onLoss        string
+	rate          int
+	dry, fresh    bool
+	progress      *progress
+}
+
+func newReplay() *cobra.Command {
+	r := &replay{}
+	cmd := &cobra.Command{
+		Use:   "replay TOPIC",
+		Short: "Read a part of a topic again",
+		Long:  replayLong,
+		Example: `  firstseen replay orders --from earliest --dry-run
+  firstseen replay orders --from 2h --rate 1000
+  firstseen replay orders --from earliest --handler ledger`,
+		Args: oneTopic,
+		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd, args[0]) },
+	}
+	r.addFlags(cmd)
+	cmd.PersistentFlags().Lookup("dsn").Usage = "connection `string`, instead of the config's; with --dry-run the role firstseen_operator is enough"
+	flags := cmd.Flags()
+	flags.StringVar(&r.from, "from", "", "`place` to begin at; required")
+	flags.StringVar(&r.to, "to", string(consumer.Latest), "`place` to end at")
+	flags.Int32SliceVar(&r.partitions, "partitions", nil, "`numbers` of the partitions, separated by commas (default all)")
+	flags.StringVar(&r.handler, "handler", "", "`name` of the only handler to give messages to (default all of the topic)")
+	flags.StringVar(&r.name, "name", "", "`name` to keep its progress under (default the topic's, and the handler's)")
+	flags.StringVar(&r.onLoss, "on-loss", string(consumer.Fail), "`what` to do where messages are not in Kafka any more: fail, or continue")
+	flags.IntVar(&r.rate, "rate", 0, "most `messages` a second (default no limit)")
+	flags.BoolVar(&r.dry, "dry-run", false, "tell what would become of the messages, and write nothing")
+	flags.BoolVar(&r.fresh, "fresh", false, "begin anew what was begun or done before")
+	return cmd
+}
+
+// asked is what to replay, as far as the command line and the config say it.
+func (r *replay) asked(cmd *cobra.Command, cfg config.Config, topic string) (ask consumer.Replay, err error) {
+	now := time.Now()
+	if r.from == "" {
+		return ask, usage(cmd, "--from is required: earliest, an offset, a duration like 2h, or a time")
+	}
+	if ask.From, err = consumer.ParsePlace(r.from, now); err != nil {
+		return ask, usage(cmd, "--from: %v", err)
+	}
+	if ask.To, err = consumer.ParsePlace(r.to, now); err != nil {
+		return ask, usage(cmd, "--to: %v", err)
+	}
+	if r.onLoss != string(consumer.Fail) && r.onLoss != string(consumer.Continue) {
+		return ask, usage(cmd, "--on-loss: %q is neither fail nor continue", r.onLoss)
+	}
+	if r.rate < 0 {
+		return ask, usage(cmd, "--rate: %d is below 0", r.rate)
+	}
+	ask.Group, ask.Partitions, ask.Rate, ask.Fresh, ask.MaxParked = cfg.Group, r.partitions, r.rate, r.fresh, cfg.MaxParked
+	ask.Name = r.name
+	if ask.Name == "" {
+		ask.Name = strings.TrimSuffix(topic+"/"+r.handler, "/")
+	}
+	return ask, r.checkTopic(cmd, cfg, topic)
+}
+
+func (r *replay) checkTopic(cmd *cobra.Command, cfg config.Config, topic string) error {
+	i := slices.IndexFunc(cfg.Topics, func(t config.Topic) bool { return t.Name == topic })
+	if i < 0 {
+		return usage(cmd, "the config has no topic %s; it has: %s", topic, strings.Join(topicNames(cfg), ", "))
+	}
+	names := mapped(cfg.Topics[i].Handlers, func(h config.Handler) string { return h.Name })
+	if r.handler != "" && !slices.Contains(names, r.handler) {
+		return usage(cmd, "topic %s has no handler %s; it has: %s", topic, r.handler, strings.Join(names, ", "))
+	}
+	return nil
+}
+
+func (r *replay) run(cmd *cobra.Command, topic string) error {
+	live, err := r.config()
+	if err != nil {
+		return err
+	}
+	cfg := live.Load()
+	ask, err := r.asked(cmd, cfg, topic)
+	if err != nil {
+		return err
+	}
+	r.progress = newProgress(cmd.ErrOrStderr(), topic)
+	log := live.Logger(r.progress)
+	ctx, stop := untilSignal(cmd.Context(), log)
+	defer stop()
+	conf, err := cfg.Pool()
+	if err != nil {
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, conf)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return r.replay(ctx, cmd, cfg, pool, ask, topic, log)
+}
+
+// replay connects to both sides, and reports how it went.
+func (r *replay) replay(ctx context.Context, cmd *cobra.Command, cfg config.Config, pool *pgxpool.Pool, ask consumer.Replay, topic string, log *slog.Logger) error {
+	if cfg.Retention.IDs > 0 || len(cfg.Retention.Handlers) > 0 {
+		log.Warn("IDs are not kept for ever: messages whose IDs were forgotten are handled AGAIN; --dry-run tells how many")
+	}
+	settings, err := cfg.Consumer(log)
+	if err != nil {
+		return err
+	}
+	reader, err := r.reader(settings)
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	var processor *handlers.Processor
+	err = untilReached(ctx, log, func() (err error) {
+		processor, err = r.processor(ctx, cfg, pool, log)
+		return err
+	})
+	if err != nil {
+		return interrupted(ctx, err, "")
+	}
+	ask.Topic = settings.Topics[slices.IndexFunc(settings.Topics, func(t consumer.Topic) bool { return t.Name == topic })]
+	ask.Progress = r.progress.show
+	do := reader.Replay
+	if r.dry {
+		do = reader.PreviewReplay
+	}
+	result, err := do(ctx, processor, ask)
+	r.progress.end()
+	return r.report(ctx, cmd.OutOrStdout(), &result, err)
+}
+
+func (r *replay) reader(s consumer.Config) (*consumer.Reader, error) {
+	return consumer.NewReader(consumer.ReaderConfig{
+		Brokers: s.Brokers, ClientID: s.ClientID, TLS: s.TLS, SASL: s.SASL, OnLoss: consumer.Policy(r.onLoss),
+		MaxBatch: s.MaxBatch, MaxBatchBytes: s.MaxBatchBytes, Concurrency: s.Transactions, BufferBytes: s.BufferBytes,
+		FetchWait: s.FetchWait, FetchBytes: s.FetchBytes, RequestTimeout: s.RequestTimeout,
+		MetadataInterval: s.MetadataInterval, Logger: s.Logger,
+	})
+}
+
+func (r *replay) processor(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, log *slog.Logger) (*handlers.Processor, error) {
+	open := dedup.Open
+	if r.dry {
+		open = dedup.Attach
+	}
+	store, err := open(ctx, pool, cfg.Store())
+	if err != nil {
+		return nil, err
+	}
+	registry, err := registryOf(ctx, cfg, pool, r.handler)
+	if err != nil {
+		return nil, err
+	}
+	return handlers.NewProcessor(handlers.Config{Store: store, Handlers: registry, HandlerTimeout: cfg.Timeouts.Handler, Logger: log})
+}
+
+// interrupted tells an end by a signal from a failure; done is how far it came.
+func interrupted(ctx context.Context, err error, done string) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return &codedError{exitInterrupted, fmt.Errorf("interrupted%s; the same command goes on", done)}
+	case done != "":
+		return fmt.Errorf("%w (%s; the same command goes on)", err, strings.TrimPrefix(done, ": "))
+	}
+	return err
+}
+
+// report prints what a replay did, and gives the program's end.
+func (r *replay) report(ctx context.Context, out io.Writer, result *consumer.ReplayResult, err error) error {
+	if result.Ranges == nil {
+		return interrupted(ctx, err, "")
+	}
+	print := func() error { return printReplay(out, result, r.dry) }
+	if r.json {
+		print = func() error { return printJSON(out, replayJSON(result, r.dry, err == nil)) }
+	}
+	if err := print(); err != nil {
+		return err
+	}
+	if r.dry && err != nil {
+		return fmt.Errorf("not read to the end: %w", err)
+	}
+	return interrupted(ctx, err, fmt.Sprintf(": %s of %s offsets are done", grouped(result.Total()-result.Left()), grouped(result.Total())))
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/firstseen/firstseen/cmd/internal/admin"
+	"github.com/firstseen/firstseen/cmd/internal/config"
+)
+
+// serve starts the HTTP server for probes, metrics and the admin API, before Postgres or Kafka is reached. It gives nil
+// where the config names no address.
+func serve(ctx context.Context, live *config.Live, pool *pgxpool.Pool, metrics http.Handler, log *slog.Logger) (*admin.Server, error) {
+	if live.Load().HTTP.Listen == "" {
+		return nil, nil
+	}
+	version, _ := builtFrom()
+	server, err := admin.New(admin.Config{Live: live, Version: version, Pool: pool, Metrics: metrics, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	return server, server.Start(ctx)
+}
+
+func warnHTTP(h config.HTTP, log *slog.Logger) {
+	host, _, err := net.SplitHostPort(h.Listen)
+	if err != nil || h.CertFile != "" {
+		return
+	}
+	address, err := netip.ParseAddr(host)
+	local := host == "localhost" || err == nil && address.IsLoopback()
+	if !local && (h.ReadToken != "" || h.WriteToken != "") {
+		log.Warn("http.listen is open to other hosts without TLS: tokens and messages cross the network as they are; set http.cert_file and http.key_file")
+	}
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/migrations"
+)
+
+const sizeLong = `Say how much space firstseen takes in Postgres, what a day adds, and which scopes the message IDs are of: all inboxes of
+the schema together.
+
+Rows are estimates from Postgres' statistics; bytes are exact, with indexes and TOAST. A day's growth is the mean of the
+inbox's last whole days, up to seven. Where the config says how large the disk is (postgres.capacity), it is said when that
+will be full; retention.ids and retention.inbox of the config are taken into account, the WAL is not.
+
+Nothing is scanned: it may be asked at any time.` + databaseHelp + `
+
+Exit codes: 0 told, 1 it failed, 2 wrong usage or config.`
+
+func newSize() *cobra.Command {
+	i := &inspected{}
+	cmd := &cobra.Command{
+		Use:   "size",
+		Short: "Say how much space is taken, what a day adds, and when the disk is full",
+		Long:  sizeLong,
+		Example: `  firstseen size
+  firstseen size --json | jq .full_in_days`,
+		Args: noArgs,
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, _ := config.Load(i.file, os.Environ()) // other sections may have faults: they don't matter here
+		cfg.Postgres.Schema = cmp.Or(i.schema, cfg.Postgres.Schema, migrations.DefaultSchema)
+		return i.withStore(cmd, func(ctx context.Context, s *dedup.Store) error {
+			size, err := s.Size(ctx)
+			if err != nil {
+				return err
+			}
+			if i.json {
+				return printJSON(cmd.OutOrStdout(), sizeJSON(&size, cfg))
+			}
+			return printSize(cmd.OutOrStdout(), &size, cfg)
+		})
+	}
+	i.addFlags(cmd)
+	return cmd
+}
+
+func sizeJSON(s *dedup.Size, cfg config.Config) map[string]any {
+	g := s.Growth
+	out := map[string]any{
+		"at": s.At.UTC(), "used_bytes": s.Used, "capacity_bytes": nil, "full_in_days": nil,
+		"tables": mapped(s.Tables, func(t dedup.TableSize) map[string]any {
+			return map[string]any{"name": t.Name, "rows_estimated": t.Rows, "bytes": t.Bytes}
+		}),
+		"scopes": mapped(s.Scopes, func(f dedup.ScopeSize) map[string]any {
+			return map[string]any{"inbox": f.Inbox, "handler": f.Handler, "tenant": f.Tenant, "ids_estimated": f.Rows, "share": f.Share}
+		}),
+		"scopes_at": timeJSON(s.ScopesAt), "inbox_first_day": dayJSON(s.FirstDay), "inbox_last_day": dayJSON(s.LastDay),
+		"id_index": map[string]any{"bytes": s.IDIndex.Bytes, "fresh_bytes": s.IDIndex.Fresh, "bloat": s.IDIndex.Bloat(), "rebuild": worthRebuilding(s.IDIndex)},
+		"growth": map[string]any{"from": timeJSON(g.From), "to": timeJSON(g.To), "ids_per_day": g.IDs,
+			"id_bytes_per_day": g.IDBytes, "inbox_bytes_per_day": g.InboxBytes},
+	}
+	if capacity := int64(cfg.Postgres.Capacity); capacity > 0 {
+		out["capacity_bytes"] = capacity
+		if days, ok := s.FullIn(capacity, cfg.Retention.IDs, cfg.Retention.Inbox); ok {
+			out["full_in_days"] = int64(days)
+		}
+	}
+	return out
+}
+
+func dayJSON(at time.Time) any {
+	if at.IsZero() {
+		return nil
+	}
+	return at.Format(time.DateOnly)
+}
+
+func printSize(out io.Writer, s *dedup.Size, cfg config.Config) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "TABLE\tROWS (ESTIMATED)\tBYTES\tA DAY")
+	var total int64
+	for _, t := range s.Tables {
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", t.Name, grouped(t.Rows), humanBytes(t.Bytes), aDay(s, t.Name))
+		total += t.Bytes
+	}
+	_, _ = fmt.Fprintf(table, "all\t\t%s\t%s\n\n", humanBytes(total), aDay(s, "all"))
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	facts := [][2]string{{"growth", growthText(s)}, {"disk", diskText(s, cfg)}, {"inbox", daysText(s)}, {"index", indexText(s, cfg.Postgres.Schema)}}
+	for _, f := range facts {
+		_, _ = fmt.Fprintf(table, "%s\t%s\n", f[0], f[1])
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	return printScopes(out, table, s)
+}
+
+func printScopes(out io.Writer, table *tabwriter.Writer, s *dedup.Size) error {
+	if len(s.Scopes) == 0 {
+		return nil
+	}
+	_, _ = fmt.Fprintln(out)
+	_, _ = fmt.Fprintln(table, "INBOX\tHANDLER\tTENANT\tIDS (ESTIMATED)\tSHARE")
+	const shown = 20
+	for _, f := range s.Scopes[:min(shown, len(s.Scopes))] {
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%.1f %%\n", brief(f.Inbox, 40), brief(f.Handler, 40), brief(f.Tenant, 40), grouped(f.Rows), 100*f.Share)
+	}
+	if err := table.Flush(); err != nil || len(s.Scopes) <= shown {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "and %d smaller ones: see --json\n", len(s.Scopes)-shown)
+	return err
+}
+
+func aDay(s *dedup.Size, table string) string {
+	n := map[string]int64{"message_dedup": s.Growth.IDBytes, "inbox": s.Growth.InboxBytes, "all": s.Growth.IDBytes + s.Growth.InboxBytes}[table]
+	if n == 0 {
+		return ""
+	}
+	return humanBytes(n)
+}
+
+func growthText(s *dedup.Size) string {
+	g := s.Growth
+	if g.From.IsZero() {
+		return "not known yet: the inbox holds no whole day, and less than an hour of this one"
+	}
+	return fmt.Sprintf("%s IDs a day, one for each handler of a message: the mean of %s to %s UTC",
+		grouped(g.IDs), g.From.UTC().Format("2006-01-02 15:04"), g.To.UTC().Format("2006-01-02 15:04"))
+}
+
+func diskText(s *dedup.Size, cfg config.Config) string {
+	const what = " taken by all databases of this server"
+	capacity := int64(cfg.Postgres.Capacity)
+	if capacity == 0 {
+		return humanBytes(s.Used) + what + "; with postgres.capacity in the config it is said when the disk is full"
+	}
+	text := humanBytes(s.Used) + " of " + humanBytes(capacity) + what
+	days, ok := s.FullIn(capacity, cfg.Retention.IDs, cfg.Retention.Inbox)
+	switch {
+	case ok && days < 1:
+		return text + ": full within a day"
+	case ok:
+		return text + ": full in " + counted(int(days), "day") + " at this growth"
+	case s.Growth.From.IsZero():
+		return text
+	}
+	return text + ": not full at this growth and retention"
+}
+
+func daysText(s *dedup.Size) string {
+	if s.FirstDay.IsZero() {
+		return "holds no messages"
+	}
+	return "holds messages of " + s.FirstDay.Format(time.DateOnly) + " to " + s.LastDay.Format(time.DateOnly)
+}
+
+// worthRebuilding is where deletes have left an index much larger than even random IDs keep it.
+func worthRebuilding(i dedup.IndexSize) bool { return i.Bloat() > 1.8 && i.Bytes > 64<<20 }
+
+func indexText(s *dedup.Size, schema string) string {
+	i := s.IDIndex
+	if i.Bloat() == 0 {
+		return "of the IDs: empty"
+	}
+	text := fmt.Sprintf("of the IDs: %s, %.1f times a fresh one", humanBytes(i.Bytes), i.Bloat())
+	if !worthRebuilding(i) {
+		return text + ": nothing to do"
+	}
+	return text + ": rebuild it when there is little to do, `reindex index concurrently " + schema + ".message_dedup_pkey`"
+}
+
+// grouped writes a number with its digits in groups of three.
+func grouped(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	for at := len(digits) - 3; at > 0 && digits[at-1] != '-'; at -= 3 {
+		digits = digits[:at] + " " + digits[at:]
+	}
+	return digits
+}
+
+// humanBytes writes a number of bytes to three digits or so.
+func humanBytes(n int64) string {
+	value, unit := float64(n), 0
+	for units := len(byteUnits) - 1; value >= 1024 && unit < units; unit++ {
+		value /= 1024
+	}
+	if unit == 0 || value >= 100 {
+		return fmt.Sprintf("%.0f %s", value, byteUnits[unit])
+	}
+	return fmt.Sprintf("%.1f %s", value, byteUnits[unit])
+}
+
+var byteUnits = []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+func TestSizeTellsTablesGrowthForecastAndShares(t *testing.T) {
+	o := newOffice(t)
+	for i := range 5 {
+		o.add(fmt.Sprint("order-", i), dedup.Processed, dedup.Message{})
+	}
+	yesterday := time.Now().UTC().Truncate(24 * time.Hour).Add(-24 * time.Hour)
+	_, err := o.db.Pool.Exec(t.Context(), fmt.Sprintf(`create table firstseen.inbox_%s partition of firstseen.inbox for values from ('%s') to ('%s')`,
+		yesterday.Format("20060102"), yesterday.Format(time.RFC3339), yesterday.Add(24*time.Hour).Format(time.RFC3339)))
+	require.NoError(t, err)
+	_, err = o.db.Pool.Exec(t.Context(), `update firstseen.inbox set received_at = $1`, yesterday)
+	require.NoError(t, err)
+	stdout, _ := o.run(exitOK, "size")
+	require.Regexp(t, `(?m)^TABLE +ROWS \(ESTIMATED\) +BYTES +A DAY$`, stdout)
+	require.Regexp(t, `(?m)^message_dedup +5 +[\d.]+ KiB +\d`, stdout)
+	require.Regexp(t, `(?m)^inbox +5 +[\d.]+ KiB +\d`, stdout)
+	require.Regexp(t, `(?m)^disk +\d.* taken by all databases of this server; with postgres.capacity`, stdout)
+	require.Regexp(t, `(?m)^inbox +holds messages of `+yesterday.Format(time.DateOnly), stdout)
+	require.Regexp(t, `(?m)^index +of the IDs: .*nothing to do$`, stdout)
+	require.Regexp(t, `(?m)^orders-inbox +book +5 +100.0 %$`, stdout)
+
+	require.NoError(t, os.WriteFile("firstseen.yaml", []byte("postgres: {capacity: 1GiB}\n"), 0o600))
+	stdout, _ = o.run(exitOK, "size")
+	require.Regexp(t, `(?m)^disk +.* of 1.0 GiB taken by all databases of this server: full in \d+ days at this growth$`, stdout)
+	stdout, _ = o.run(exitOK, "size", "--json")
+	var got struct {
+		Tables []struct {
+			Name  string
+			Bytes int64
+		}
+		FullInDays *int64 `json:"full_in_days"`
+		Growth     struct {
+			IDs int64 `json:"ids_per_day"`
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &got))
+	require.Len(t, got.Tables, 5)
+	require.NotNil(t, got.FullInDays)
+}
+
+func TestNumbersOfBytesAreForPeople(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 1 << 20: "1.0 MiB", 300 << 30: "300 GiB", 5 << 50: "5.0 PiB", 5 << 60: "5120 PiB"} {
+		require.Equal(t, want, humanBytes(n))
+	}
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1 000", 1234567: "1 234 567", -1234: "-1 234"} {
+		require.Equal(t, want, grouped(n))
+	}
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+const statusLong = `Say what Postgres knows of the consumers: where each stands in its partitions, who owns them and when they moved last; what
+waits and what was given up, by handler; and what is paused. How far Kafka's ends are tells ` + "`firstseen offsets show`" + `, and
+what a running process is at tell its /healthz and /api/v1/status.
+
+Positions are those of all consumers of the schema. Of each kind 100001 messages are counted for a handler at most.` + databaseHelp + `
+
+Exit codes: 0 told, 1 it failed, 2 wrong usage or config.`
+
+func newStatus() *cobra.Command {
+	i := &inspected{}
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Say where the consumers stand, what waits, and what is paused",
+		Long:  statusLong,
+		Example: `  firstseen status
+  firstseen status --json | jq '.backlog[] | select(.dead > 0)'`,
+		Args: noArgs,
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return i.withStore(cmd, func(ctx context.Context, s *dedup.Store) error {
+			found, err := readStatus(ctx, s)
+			switch {
+			case err != nil:
+				return err
+			case i.json:
+				return printJSON(cmd.OutOrStdout(), found.json(s.Inbox()))
+			}
+			return found.print(cmd.OutOrStdout(), s.Inbox(), time.Now())
+		})
+	}
+	i.addFlags(cmd)
+	return cmd
+}
+
+// storedStatus is what Postgres knows.
+type storedStatus struct {
+	positions []dedup.TopicStanding
+	backlog   []dedup.Backlog
+	pauses    []dedup.Pause
+}
+
+func readStatus(ctx context.Context, s *dedup.Store) (found storedStatus, err error) {
+	if found.positions, err = s.Standings(ctx); err != nil {
+		return found, err
+	}
+	if found.backlog, err = s.Backlog(ctx); err != nil {
+		return found, err
+	}
+	found.pauses, err = s.Pauses(ctx)
+	return found, err
+}
+
+func (f *storedStatus) print(out io.Writer, inbox string, now time.Time) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "CONSUMER\tPARTITION\tNEXT\tMOVED\tACQUIRED\tOWNER")
+	for _, p := range f.positions {
+		next := "-"
+		if p.Next != nil {
+			next = strconv.FormatInt(*p.Next, 10)
+		}
+		_, _ = fmt.Fprintf(table, "%s\t%s/%d\t%s\t%s\t%s\t%s\n", oneLine(p.Consumer), oneLine(p.Topic), p.Partition, next, ago(p.MovedAt, now), ago(p.AcquiredAt, now), brief(p.Owner, 60))
+	}
+	_, _ = fmt.Fprintf(table, "\nHANDLER\tPENDING\tFAILED\tDEAD\tOLDEST\n")
+	for _, b := range f.backlog {
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", brief(b.Handler, 40), capped(b.Pending, &b), capped(b.Failed, &b), capped(b.Dead, &b), ago(b.OldestAt, now))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "\ninbox %s: %s\n", oneLine(inbox), pausedText(len(f.pauses)))
+	for _, p := range f.pauses {
+		_, err = fmt.Fprintf(out, "  %s, %s by %s: %s\n", oneLine(p.String()), ago(p.At, now), oneLine(p.Actor), brief(p.Why, 200))
+	}
+	return err
+}
+
+func pausedText(n int) string {
+	if n == 0 {
+		return "nothing is paused"
+	}
+	return "paused:"
+}
+
+// capped is a count, with a + where not all were counted.
+func capped(n int64, b *dedup.Backlog) string {
+	text := strconv.FormatInt(n, 10)
+	if b.Capped && n > 0 {
+		text += "+"
+	}
+	return text
+}
+
+// ago is how long before now something was.
+func ago(at, now time.Time) string {
+	if at.IsZero() {
+		return "-"
+	}
+	return max(0, now.Sub(at)).Round(time.Second).String() + " ago"
+}
+
+func (f *storedStatus) json(inbox string) map[string]any {
+	return map[string]any{"inbox": inbox,
+		"positions": mapped(f.positions, func(p dedup.TopicStanding) map[string]any {
+			return map[string]any{"consumer": p.Consumer, "topic": p.Topic, "partition": p.Partition, "next_offset": p.Next, "owner": orNil(p.Owner),
+				"acquired_at": timeJSON(p.AcquiredAt), "moved_at": timeJSON(p.MovedAt), "fruitless": p.Fruitless}
+		}),
+		"backlog": mapped(f.backlog, func(b dedup.Backlog) map[string]any {
+			return map[string]any{"handler": b.Handler, "pending": b.Pending, "failed": b.Failed, "dead": b.Dead, "lanes": b.Lanes,
+				"oldest_at": timeJSON(b.OldestAt), "capped": b.Capped}
+		}),
+		"pauses": mapped(f.pauses, pauseJSON)}
+}

@@ -1,0 +1,142 @@
+package admin
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/dedup"
+)
+
+const (
+	readToken  = "read-0123456789abcdef"
+	writeToken = "write-0123456789abcde" // as long as the other
+	newPauseOK = `{"kind":"topic","name":"orders","why":"x"}`
+)
+
+func withTokens(c *config.Config) { c.HTTP.ReadToken, c.HTTP.WriteToken = readToken, writeToken }
+
+func TestTokensReadAndWrite(t *testing.T) {
+	s := newStage(t, withTokens)
+	s.add("order-1", dedup.StatusDead, dedup.Message{})
+	require.Len(t, readToken, len(writeToken))
+	bearer := func(token string) []string { return []string{"Authorization", "Bearer " + token} }
+	s.get(prefix+"/status", bearer(readToken)...)
+	s.get(prefix+"/status", bearer(writeToken)...)
+	s.get(prefix+"/status", "Authorization", "bearer  "+readToken)
+	for _, header := range []string{"", "Bearer", "Bearer ", "Bearer " + readToken[1:] + "x", "Bearer " + strings.ToUpper(readToken), "Bearer " + readToken + "x",
+		"Bearer " + readToken[:len(readToken)-1], "Basic " + readToken, readToken} {
+		answer := s.ask(http.StatusUnauthorized, http.MethodGet, prefix+"/status", "", "Authorization", header)
+		require.Contains(t, answer.Header.Get("WWW-Authenticate"), "Bearer", header)
+		require.NotContains(t, string(answer.body), readToken)
+	}
+	p := s.refused(http.StatusForbidden, http.MethodPost, prefix+"/pauses", newPauseOK, bearer(readToken)...)
+	require.Contains(t, p.Detail, "read token may read and not change")
+	s.refused(http.StatusForbidden, http.MethodPost, prefix+"/dead-letters/redrive", `{"all":true,"dry_run":true}`, bearer(readToken)...)
+	s.refused(http.StatusForbidden, http.MethodDelete, prefix+"/pauses?x", "", bearer(readToken)...)
+	s.ask(200, http.MethodPost, prefix+"/pauses", newPauseOK, append(bearer(writeToken), "X-Actor", "ann")...)
+	s.ask(200, http.MethodPost, prefix+"/dead-letters/redrive", `{"all":true,"why":"mended"}`, bearer(writeToken)...)
+	audit := s.get(prefix+"/audit", bearer(readToken)...)
+	require.Equal(t, []any{"write token", "write token (ann)"}, []any{audit.at("audit.0.actor"), audit.at("audit.1.actor")})
+	for _, path := range []string{"/livez", "/readyz", "/healthz", "/metrics"} {
+		s.get(path)
+	}
+	s.refused(http.StatusUnauthorized, http.MethodGet, prefix+"/openapi.json", "")
+	s.refused(http.StatusUnauthorized, http.MethodGet, prefix+"/nothing", "")
+	require.NotContains(t, s.logged(), readToken)
+}
+
+func TestAReadTokenAloneLetsNobodyChange(t *testing.T) {
+	s := newStage(t, func(c *config.Config) { c.HTTP.ReadToken = readToken })
+	s.get(prefix+"/status", "Authorization", "Bearer "+readToken)
+	s.refused(http.StatusForbidden, http.MethodPost, prefix+"/pauses", newPauseOK, "Authorization", "Bearer "+readToken)
+	s.refused(http.StatusUnauthorized, http.MethodPost, prefix+"/pauses", newPauseOK)
+	s.refused(http.StatusUnauthorized, http.MethodPost, prefix+"/pauses", newPauseOK, "Authorization", "Bearer ")
+}
+
+func TestWithoutTokensOnlyTheSameHostIsAdmitted(t *testing.T) {
+	admitted := func(peer, host string, headers ...string) bool {
+		r := httptest.NewRequest(http.MethodGet, prefix+"/status", nil)
+		r.RemoteAddr, r.Host = peer, host
+		for i := 0; i < len(headers); i += 2 {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+		who, refused := identify(r, config.HTTP{})
+		require.Equal(t, refused == nil, who.role == writer)
+		return refused == nil
+	}
+	for _, peer := range []string{"127.0.0.1:5", "127.9.9.9:5", "[::1]:5", "[::ffff:127.0.0.1]:5"} {
+		require.True(t, admitted(peer, "localhost:8080"), peer)
+	}
+	for _, peer := range []string{"10.0.0.1:5", "[fe80::1]:5", "[::ffff:10.0.0.1]:5", "0.0.0.0:5", "localhost:5", "", "@"} {
+		require.False(t, admitted(peer, "localhost:8080"), peer)
+		require.False(t, admitted(peer, "localhost:8080", "X-Forwarded-For", "127.0.0.1"), peer)
+	}
+	for _, host := range []string{"LOCALHOST", "localhost.:80", "127.0.0.1:8080", "[::1]:8080", "::1"} {
+		require.True(t, admitted("127.0.0.1:5", host), host)
+	}
+	for _, host := range []string{"evil.example", "localhost.evil.example", "evil.example:8080", "10.0.0.1", "", "127.0.0.1.evil.example"} {
+		require.False(t, admitted("127.0.0.1:5", host), host)
+	}
+	for _, header := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded", "Via", "X-Real-IP"} {
+		require.False(t, admitted("127.0.0.1:5", "localhost", header, "127.0.0.1"), header)
+	}
+}
+
+func TestPagesOfABrowserOnTheSameHostAreRefused(t *testing.T) {
+	s := newStage(t, nil)
+	s.get(prefix + "/status")
+	p := s.refused(http.StatusForbidden, http.MethodGet, prefix+"/status", "", "Host", "evil.example:80")
+	require.Contains(t, p.Detail, "localhost")
+	s.ask(200, http.MethodPost, prefix+"/pauses", newPauseOK)
+	for _, origin := range []string{"http://evil.example", "http://localhost:3000", "null"} {
+		s.refused(http.StatusForbidden, http.MethodPost, prefix+"/pauses", newPauseOK, "Origin", origin)
+		s.refused(http.StatusForbidden, http.MethodDelete, prefix+"/pauses?kind=topic&name=orders&why=x", "", "Origin", origin)
+	}
+	require.Len(t, s.get(prefix+"/pauses").at("pauses"), 1)
+}
+
+func TestActorIsBounded(t *testing.T) {
+	s := newStage(t, nil)
+	for _, actor := range []string{strings.Repeat("x", 101), "a\tb", "\xff"} {
+		require.Equal(t, "X-Actor", s.refused(http.StatusBadRequest, http.MethodPost, prefix+"/pauses", newPauseOK, "X-Actor", actor).Parameter)
+	}
+}
+
+func TestRateIsBoundedAndStrangersDoNotUseItUp(t *testing.T) {
+	s := newStage(t, func(c *config.Config) { withTokens(c); c.HTTP.Rate = 3 })
+	s.server.refused = bucket{spent: 3, at: time.Now().Add(time.Hour)} // strangers have used theirs up
+	s.refused(http.StatusTooManyRequests, http.MethodGet, prefix+"/status", "")
+	s.get(prefix+"/status", "Authorization", "Bearer "+readToken)
+	s.server.admitted = bucket{spent: 3, at: time.Now().Add(time.Hour)}
+	answer := s.ask(http.StatusTooManyRequests, http.MethodGet, prefix+"/status", "", "Authorization", "Bearer "+readToken)
+	require.Equal(t, "1", answer.Header.Get("Retry-After"))
+	s.get("/healthz")
+}
+
+func TestBucketLetsSoManyThroughASecond(t *testing.T) {
+	var b bucket
+	now := time.Now()
+	for range 5 {
+		_, ok := b.take(5, now)
+		require.True(t, ok)
+	}
+	wait, ok := b.take(5, now)
+	require.False(t, ok)
+	require.Equal(t, 200*time.Millisecond, wait)
+	_, ok = b.take(5, now.Add(wait-time.Millisecond))
+	require.False(t, ok)
+	_, ok = b.take(5, now.Add(wait))
+	require.True(t, ok)
+	for range 5 {
+		_, ok = b.take(5, now.Add(time.Hour))
+		require.True(t, ok)
+	}
+	_, ok = b.take(5, now.Add(time.Hour))
+	require.False(t, ok)
+}

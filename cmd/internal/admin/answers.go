@@ -1,0 +1,168 @@
+package admin
+
+import (
+	"time"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// Message is a message and what has become of it.
+type Message struct {
+	ID         string     `json:"id" doc:"A UUID."`
+	RawID      *string    `json:"raw_id" doc:"The ID as the producer wrote it, where that was no UUID."`
+	Handler    string     `json:"handler"`
+	Tenant     string     `json:"tenant"`
+	Topic      string     `json:"topic"`
+	Partition  int32      `json:"partition"`
+	Offset     int64      `json:"offset"`
+	Status     string     `json:"status" enum:"pending,failed,processed,dead"`
+	ProducedAt *time.Time `json:"produced_at"`
+	ReceivedAt *time.Time `json:"received_at" doc:"When its ID was first seen."`
+	Since      *time.Time `json:"since" doc:"When it was parked, processed or given up."`
+	DueAt      *time.Time `json:"due_at" doc:"When its lane is tried next, where it is parked."`
+	Attempts   int        `json:"attempts" doc:"Failed ones."`
+	Reason     *string    `json:"reason" doc:"The code of the last failure."`
+	Error      *string    `json:"error" doc:"The text of the last failure."`
+	Bytes      int        `json:"bytes" doc:"The size of key, headers and value."`
+	Content    *Content   `json:"content,omitempty" doc:"With content=true, and for one message."`
+}
+
+// Messages are a page of messages.
+type Messages struct {
+	Messages []Message `json:"messages"`
+	Next     *string   `json:"next" doc:"The cursor of the next page; null on the last one."`
+}
+
+// messageOf has content up to limit bytes of each value; 0: none.
+func messageOf(m *dedup.Listed, limit int) Message {
+	out := storedMessage(&m.Stored, m.Handler)
+	out.Status, out.DueAt, out.Bytes = string(m.Status), moment(m.DueAt), m.Bytes
+	if limit > 0 {
+		out.Content = contentOf(&m.Message, limit)
+	}
+	return out
+}
+
+func storedMessage(m *dedup.Stored, handler string) Message {
+	c := &m.Message
+	return Message{ID: c.ID.String(), RawID: orNull(c.RawID), Handler: handler, Tenant: c.Tenant, Topic: c.Topic, Partition: c.Partition,
+		Offset: c.Offset, Status: string(statusOf(m)), ProducedAt: moment(c.Timestamp), ReceivedAt: moment(m.ReceivedAt), Since: moment(m.At),
+		Attempts: m.Attempts, Reason: orNull(m.Reason), Error: orNull(m.Error), Bytes: storedBytes(c)}
+}
+
+// storedBytes is the size of a message as it is stored.
+func storedBytes(m *dedup.Message) int {
+	return len(m.Key) + len(m.Value) + len(dedup.AppendHeaders(nil, m.Headers))
+}
+
+func statusOf(m *dedup.Stored) dedup.Status {
+	switch {
+	case m.State == dedup.Parked && m.Attempts > 0:
+		return dedup.StatusFailed
+	case m.State == dedup.Parked:
+		return dedup.StatusPending
+	case m.State == dedup.Dead:
+		return dedup.StatusDead
+	}
+	return dedup.StatusProcessed
+}
+
+// Conflict is a copy that came under a known ID with another content.
+type Conflict struct {
+	ID         string     `json:"id"`
+	Handler    string     `json:"handler"`
+	Tenant     string     `json:"tenant"`
+	Topic      string     `json:"topic"`
+	Partition  int32      `json:"partition"`
+	Offset     int64      `json:"offset"`
+	ProducedAt *time.Time `json:"produced_at"`
+	SeenAt     *time.Time `json:"seen_at"`
+	Bytes      int        `json:"bytes"`
+	Content    *Content   `json:"content,omitempty" doc:"With content=true."`
+}
+
+// Conflicts are a page of conflicts.
+type Conflicts struct {
+	Conflicts []Conflict `json:"conflicts"`
+	Next      *string    `json:"next" doc:"The cursor of the next page; null on the last one."`
+}
+
+func conflictOf(c *dedup.ConflictCopy, limit int) Conflict {
+	m := &c.Message
+	out := Conflict{ID: m.ID.String(), Handler: c.Handler, Tenant: m.Tenant, Topic: m.Topic, Partition: m.Partition, Offset: m.Offset,
+		ProducedAt: moment(m.Timestamp), SeenAt: moment(c.SeenAt), Bytes: storedBytes(m)}
+	if limit > 0 {
+		out.Content = contentOf(m, limit)
+	}
+	return out
+}
+
+// Backlog is what waits in Postgres, by handler.
+type Backlog struct {
+	Handlers []HandlerBacklog `json:"handlers"`
+}
+
+// HandlerBacklog is what one handler has not done.
+type HandlerBacklog struct {
+	Handler  string     `json:"handler"`
+	Pending  int64      `json:"pending" doc:"Parked, with no attempt that failed."`
+	Failed   int64      `json:"failed" doc:"Parked, for an attempt after one that failed."`
+	Dead     int64      `json:"dead" doc:"Dead letters."`
+	Lanes    int64      `json:"lanes" doc:"Queues of what is parked."`
+	OldestAt *time.Time `json:"oldest_at" doc:"Since when the oldest parked message has waited."`
+	Capped   bool       `json:"capped" doc:"There are more: of each kind 100001 are counted at most."`
+}
+
+func backlogOf(b *dedup.Backlog) HandlerBacklog {
+	return HandlerBacklog{b.Handler, b.Pending, b.Failed, b.Dead, b.Lanes, moment(b.OldestAt), b.Capped}
+}
+
+// AuditRecord is one thing that was done by hand.
+type AuditRecord struct {
+	At        time.Time `json:"at"`
+	Actor     string    `json:"actor"`
+	Action    string    `json:"action"`
+	Why       string    `json:"why"`
+	Login     *string   `json:"login" doc:"Who was logged in to Postgres, the program's login say; null for what was done before it was kept."`
+	Handler   *string   `json:"handler"`
+	Tenant    *string   `json:"tenant"`
+	MessageID *string   `json:"message_id"`
+	Subject   *string   `json:"subject" doc:"What it was done to, where that was no message: topic orders, say."`
+}
+
+// Audit is a page of records.
+type Audit struct {
+	Audit []AuditRecord `json:"audit"`
+	Next  *string       `json:"next" doc:"The cursor of the next page; null on the last one."`
+}
+
+func auditOf(a *dedup.AuditRecord) AuditRecord {
+	return AuditRecord{a.At.UTC(), a.Actor, a.Action, a.Why, orNull(a.Login), orNull(a.Handler), orNull(a.Tenant), idOrNull(a.MessageID), orNull(a.Subject)}
+}
+
+// Pause is something that is paused.
+type Pause struct {
+	Kind  string    `json:"kind" enum:"topic,partition,handler"`
+	Name  string    `json:"name" doc:"The topic's or the handler's; a partition's is TOPIC/N."`
+	At    time.Time `json:"at"`
+	Actor string    `json:"actor"`
+	Why   string    `json:"why"`
+}
+
+// Pauses are what is paused in the inbox.
+type Pauses struct {
+	Pauses []Pause `json:"pauses"`
+}
+
+func pauseOf(p *dedup.Pause) Pause {
+	return Pause{string(p.Kind), p.Name(), p.At.UTC(), p.Actor, p.Why}
+}
+
+// mapped gives a list that is never null.
+func mapped[T, U any](list []T, f func(*T) U) []U {
+	out := make([]U, len(list))
+	for i := range list {
+		out[i] = f(&list[i])
+	}
+	return out
+}

@@ -1,0 +1,80 @@
+package admin
+
+import (
+	"time"
+
+	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// Size is the space that is taken in Postgres, all inboxes of the schema together.
+type Size struct {
+	At            time.Time   `json:"at"`
+	UsedBytes     int64       `json:"used_bytes" doc:"All databases of the server. The WAL comes on top."`
+	CapacityBytes *int64      `json:"capacity_bytes" doc:"postgres.capacity of the config."`
+	FullInDays    *int64      `json:"full_in_days" doc:"When the disk is full at this growth; null where that is never, or not known."`
+	Tables        []TableSize `json:"tables"`
+	Scopes        []ScopeSize `json:"scopes" doc:"Shares of the message IDs, the largest first."`
+	FirstDay      *string     `json:"inbox_first_day"`
+	LastDay       *string     `json:"inbox_last_day"`
+	IDIndex       IndexSize   `json:"id_index"`
+	Growth        Growth      `json:"growth" doc:"What a day brings, by the inbox's last whole days."`
+}
+
+// TableSize is one table, or several that belong together.
+type TableSize struct {
+	Name  string `json:"name"`
+	Rows  int64  `json:"rows_estimated"`
+	Bytes int64  `json:"bytes"`
+}
+
+// ScopeSize is one scope's share of the IDs.
+type ScopeSize struct {
+	Inbox   string  `json:"inbox"`
+	Handler string  `json:"handler"`
+	Tenant  string  `json:"tenant"`
+	IDs     int64   `json:"ids_estimated"`
+	Share   float64 `json:"share"`
+}
+
+// IndexSize is the index of the message IDs beside a fresh one.
+type IndexSize struct {
+	Bytes int64   `json:"bytes"`
+	Fresh int64   `json:"fresh_bytes"`
+	Bloat float64 `json:"bloat"`
+}
+
+// Growth is what a day brings.
+type Growth struct {
+	From       *time.Time `json:"from"`
+	To         *time.Time `json:"to"`
+	IDs        int64      `json:"ids_per_day"`
+	IDBytes    int64      `json:"id_bytes_per_day"`
+	InboxBytes int64      `json:"inbox_bytes_per_day"`
+}
+
+func sizeOf(s *dedup.Size, cfg config.Config) Size {
+	g := s.Growth
+	out := Size{At: s.At.UTC(), UsedBytes: s.Used,
+		Tables:   mapped(s.Tables, func(t *dedup.TableSize) TableSize { return TableSize{t.Name, t.Rows, t.Bytes} }),
+		Scopes:   mapped(s.Scopes, func(f *dedup.ScopeSize) ScopeSize { return ScopeSize{f.Inbox, f.Handler, f.Tenant, f.Rows, f.Share} }),
+		FirstDay: day(s.FirstDay), LastDay: day(s.LastDay),
+		IDIndex: IndexSize{s.IDIndex.Bytes, s.IDIndex.Fresh, s.IDIndex.Bloat()},
+		Growth:  Growth{moment(g.From), moment(g.To), g.IDs, g.IDBytes, g.InboxBytes}}
+	if capacity := int64(cfg.Postgres.Capacity); capacity > 0 {
+		out.CapacityBytes = &capacity
+		if days, ok := s.FullIn(capacity, cfg.Retention.IDs, cfg.Retention.Inbox); ok {
+			whole := int64(days)
+			out.FullInDays = &whole
+		}
+	}
+	return out
+}
+
+func day(at time.Time) *string {
+	if at.IsZero() {
+		return nil
+	}
+	text := at.Format(time.DateOnly)
+	return &text
+}

@@ -1,0 +1,102 @@
+package admin
+
+import (
+	"time"
+
+	"github.com/firstseen/firstseen/cmd/internal/telemetry"
+	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/handlers"
+)
+
+// Status is how this process is.
+type Status struct {
+	Version    string     `json:"version"`
+	Group      string     `json:"group"`
+	Inbox      string     `json:"inbox"`
+	StartedAt  time.Time  `json:"started_at"`
+	Uptime     float64    `json:"uptime_seconds"`
+	State      string     `json:"state" enum:"starting,joining,consuming,draining,ended"`
+	StateSince *time.Time `json:"state_since"`
+	Generation int32      `json:"generation" doc:"The group's, of the partitions; 0 while there are none."`
+	Rebalances int64      `json:"rebalances" doc:"Assignments since the start."`
+	Partitions int        `json:"partitions" doc:"How many are assigned to this process."`
+	Lag        int64      `json:"lag" doc:"Messages that wait in these, as far as that is known."`
+	Kafka      *time.Time `json:"kafka_silent_since" doc:"Since when no broker has answered; null: they answer."`
+	Totals     Totals     `json:"totals"`
+	Window     Window     `json:"window"`
+}
+
+// Totals are what this process has done since its start, each message once for every handler.
+type Totals struct {
+	Batches    int64 `json:"batches"`
+	Handled    int64 `json:"handled"`
+	Failed     int64 `json:"failed" doc:"Attempts."`
+	Duplicates int64 `json:"duplicates"`
+	Parked     int64 `json:"parked"`
+	Dead       int64 `json:"dead"`
+	Conflicts  int64 `json:"conflicts"`
+	Buried     int64 `json:"buried" doc:"Copies of dead letters."`
+}
+
+// Window is what the last minutes brought, as health.window of the config says.
+type Window struct {
+	Seconds      float64 `json:"seconds" doc:"How long it is; shorter at first."`
+	Handled      int64   `json:"handled"`
+	Failed       int64   `json:"failed" doc:"Attempts."`
+	PerSecond    float64 `json:"handled_per_second"`
+	FailureRatio float64 `json:"failure_ratio" doc:"Failed attempts among all."`
+}
+
+func totalsOf(t handlers.Totals) Totals {
+	return Totals{t.Batches, t.Handled, t.Failed, t.Duplicates, t.Parked, t.Dead, t.Conflicts, t.Buried}
+}
+
+func windowOf(r telemetry.Rates) Window {
+	return Window{r.Over.Seconds(), r.Handled, r.Failed, r.Throughput, r.FailureRatio}
+}
+
+// Partitions are those assigned to this process.
+type Partitions struct {
+	State      string      `json:"state" enum:"starting,joining,consuming,draining,ended"`
+	Partitions []Partition `json:"partitions"`
+}
+
+// Partition is where one partition stands.
+type Partition struct {
+	Topic           string     `json:"topic"`
+	Partition       int32      `json:"partition"`
+	Next            *int64     `json:"next_offset" doc:"To be processed next; null: not acquired yet."`
+	Committed       *int64     `json:"committed_offset" doc:"To Kafka; null: none."`
+	End             *int64     `json:"end_offset" doc:"The last stable offset; null: not known yet."`
+	HighWatermark   *int64     `json:"high_watermark"`
+	Lag             *int64     `json:"lag" doc:"Offsets between next and end; null: not known."`
+	LagSeconds      float64    `json:"lag_seconds" doc:"How old the message at next is; 0: none waits, or it is not fetched yet."`
+	CaughtUp        bool       `json:"caught_up"`
+	Held            *string    `json:"held" doc:"Why it waits: postgres, kafka, handler, max_parked, undecodable, topic_reset, cut_off, messages_lost. Null: it does not."`
+	HeldSince       *time.Time `json:"held_since"`
+	Paused          bool       `json:"paused"`
+	OpenTransaction *time.Time `json:"open_transaction_since" doc:"Since when a producer's open transaction has held the end back."`
+}
+
+func partitionOf(p *consumer.PartitionStatus) Partition {
+	return Partition{Topic: p.Topic, Partition: p.Partition, Next: offset(p.Next), Committed: offset(p.Committed), End: offset(p.End),
+		HighWatermark: offset(p.HighWatermark), Lag: offset(p.Lag), LagSeconds: p.LagTime.Seconds(), CaughtUp: p.CaughtUp,
+		Held: orNull(p.Held), HeldSince: moment(p.HeldSince), Paused: p.Paused, OpenTransaction: moment(p.OpenTransaction)}
+}
+
+// offset is null where it is -1.
+func offset(n int64) *int64 {
+	if n < 0 {
+		return nil
+	}
+	return &n
+}
+
+// lag sums up what waits in the partitions, and says how long the oldest of it has waited.
+func lag(partitions []consumer.PartitionStatus) (messages int64, oldest time.Duration) {
+	for _, p := range partitions {
+		messages += max(0, p.Lag)
+		oldest = max(oldest, p.LagTime)
+	}
+	return messages, oldest
+}

@@ -1,0 +1,150 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"reflect"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/firstseen/firstseen/cmd/internal/spelled"
+	"github.com/firstseen/firstseen/dedup"
+)
+
+const maxBody = 1 << 20
+
+// readBody reads a JSON object into a struct, and takes no field that the struct has not.
+func readBody(w http.ResponseWriter, r *http.Request, into any) *Problem {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return problem(http.StatusUnsupportedMediaType, "send the body as JSON, with the header Content-Type: application/json")
+	}
+	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return problem(http.StatusRequestEntityTooLarge, "the body has more than 1 MiB; ask for less at once")
+	case err != nil:
+		return problem(http.StatusBadRequest, "the body did not arrive whole")
+	case !utf8.Valid(content):
+		return problem(http.StatusBadRequest, "the body is not UTF-8")
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(content, &fields); err != nil || fields == nil {
+		return problem(http.StatusBadRequest, "the body is not one JSON object")
+	}
+	names := fieldNames(reflect.TypeOf(into).Elem())
+	for name := range fields {
+		q := query{}
+		if !contains(names, name) {
+			q.unknown(name, names)
+			return q.fault
+		}
+	}
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return typeProblem(err)
+	}
+	return nil
+}
+
+func contains(names []string, name string) bool {
+	for _, n := range names {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}
+
+func fieldNames(t reflect.Type) (names []string) {
+	for f := range t.Fields() {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); f.Anonymous {
+			names = append(names, fieldNames(f.Type)...)
+		} else {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func typeProblem(err error) *Problem {
+	var mistyped *json.UnmarshalTypeError
+	if errors.As(err, &mistyped) {
+		field := mistyped.Field[strings.LastIndexByte(mistyped.Field, '.')+1:]
+		return wrong(field, "can't be a JSON %s; see /api/v1/openapi.json", mistyped.Value)
+	}
+	return problem(http.StatusBadRequest, "a field of the body is not what it has to be; see /api/v1/openapi.json")
+}
+
+// BodyFilter are the fields by which a change picks dead letters.
+type BodyFilter struct {
+	Topic   string    `json:"topic,omitempty"`
+	Handler string    `json:"handler,omitempty"`
+	Tenant  string    `json:"tenant,omitempty" doc:"Empty picks all tenants."`
+	Reason  string    `json:"reason,omitempty" doc:"The code of the last failure."`
+	Key     *KeyBytes `json:"key,omitempty"`
+	Since   string    `json:"since,omitempty" doc:"Died not before this time: RFC 3339, a date, or a duration before now, like 2h."`
+	Until   string    `json:"until,omitempty" doc:"Died before this time."`
+	IDs     []string  `json:"ids,omitempty" doc:"IDs as producers wrote them, or the messages' UUIDs. At most 1000."`
+	All     bool      `json:"all,omitempty" doc:"All dead letters of the inbox; then nothing else may narrow them."`
+}
+
+// KeyBytes is a message's key: one of text and base64.
+type KeyBytes struct {
+	Text   *string `json:"text,omitempty"`
+	Base64 *string `json:"base64,omitempty"`
+}
+
+const maxBodyIDs = 1000
+
+// filter reads the fields, and says whether they narrow anything.
+func (b *BodyFilter) filter() (f dedup.Filter, narrow bool, fault *Problem) {
+	f = dedup.Filter{Topic: b.Topic, Handler: b.Handler, Tenant: b.Tenant, Reason: b.Reason}
+	q := query{}
+	for name, text := range map[string]string{"topic": b.Topic, "handler": b.Handler, "tenant": b.Tenant, "reason": b.Reason} {
+		q.checkText(name, text)
+	}
+	f.From, f.To = bodyTime(&q, "since", b.Since), bodyTime(&q, "until", b.Until)
+	f.Key = b.Key.read(&q)
+	if len(b.IDs) > maxBodyIDs {
+		q.refuse("ids", "has %d IDs; at most %d at once", len(b.IDs), maxBodyIDs)
+		return f, false, q.fault
+	}
+	for _, text := range b.IDs {
+		f.IDs = append(f.IDs, q.id("ids", text)...)
+	}
+	narrow = f.Topic != "" || f.Handler != "" || f.Tenant != "" || f.Reason != "" || f.Key != nil || f.IDs != nil || !f.From.IsZero() || !f.To.IsZero()
+	return f, narrow, q.fault
+}
+
+func bodyTime(q *query, name, text string) time.Time {
+	at, err := spelled.Time(text, time.Now())
+	if err != nil {
+		q.refuse(name, "%s is neither a duration like 2h nor a time like 2026-03-01T04:05:06Z", brief(text))
+	}
+	return at
+}
+
+func (k *KeyBytes) read(q *query) []byte {
+	switch {
+	case k == nil:
+		return nil
+	case (k.Text == nil) == (k.Base64 == nil):
+		q.refuse("key", "has to have one of text and base64")
+		return nil
+	case k.Text != nil:
+		return []byte(*k.Text)
+	}
+	key, err := base64.StdEncoding.DecodeString(*k.Base64)
+	if err != nil {
+		q.refuse("key", "is not base64")
+	}
+	return key
+}

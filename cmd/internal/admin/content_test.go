@@ -1,0 +1,79 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+func TestHeadersAreShownUpToAsManyBytesAsAValue(t *testing.T) {
+	m := &dedup.Message{Headers: []dedup.Header{{Key: "abc", Value: []byte("defgh")}, {Key: "i", Value: []byte("jk")}, {Key: "l"}}}
+	c := contentOf(m, 10)
+	require.True(t, c.HeadersCut)
+	require.Len(t, c.Headers, 2)
+	require.Equal(t, Bytes{Text: c.Headers[1].Value.Text, Bytes: 2, Cut: true}, *c.Headers[1].Value)
+	require.Equal(t, "j", *c.Headers[1].Value.Text)
+	require.False(t, contentOf(m, 12).HeadersCut)
+	require.Len(t, contentOf(m, 12).Headers, 3)
+	require.Empty(t, contentOf(&dedup.Message{Headers: []dedup.Header{{Key: "longer than all of it"}}}, 10).Headers)
+	many := contentOf(&dedup.Message{Headers: make([]dedup.Header, maxHeaders+1)}, 10)
+	require.True(t, many.HeadersCut)
+	require.Len(t, many.Headers, maxHeaders)
+}
+
+func TestListWithContentIsBoundedAsAWhole(t *testing.T) {
+	s := newStage(t, nil)
+	large := bytes.Repeat([]byte("x"), listedBytes)
+	for n := range 40 {
+		s.add(fmt.Sprint("large-", n), dedup.StatusDead, dedup.Message{Key: large, Value: large, Headers: []dedup.Header{{Key: "a", Value: large}, {Key: "b", Value: large}}})
+	}
+	list := s.get(prefix + "/dead-letters?content=true")
+	require.NotNil(t, list.at("messages.39"))
+	require.Less(t, len(list.body), answerBytes+64<<10)
+	require.Equal(t, true, list.at("messages.0.content.value.cut"))
+}
+
+// stuck is a client that does not read its answer until it is let go.
+type stuck struct {
+	*httptest.ResponseRecorder
+	free chan struct{}
+}
+
+func (s stuck) Write(p []byte) (int, error) {
+	<-s.free
+	return len(p), nil
+}
+
+func TestAnswersThatNobodyReadsAreFew(t *testing.T) {
+	s := newStage(t, nil)
+	ask := func(ctx context.Context, w http.ResponseWriter) {
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+prefix+"/backlog", nil)
+		r.RemoteAddr = "127.0.0.1:5"
+		s.server.handler().ServeHTTP(w, r)
+	}
+	free := make(chan struct{})
+	var clients sync.WaitGroup
+	for range maxAnswers {
+		clients.Go(func() { ask(t.Context(), stuck{httptest.NewRecorder(), free}) })
+	}
+	require.Eventually(t, func() bool { return len(s.server.answers) == maxAnswers }, 10*time.Second, time.Millisecond)
+	impatient, cancel := context.WithCancel(t.Context())
+	cancel()
+	one := httptest.NewRecorder()
+	ask(impatient, one)
+	require.Equal(t, http.StatusServiceUnavailable, one.Code)
+	s.get(prefix + "/status")
+	close(free)
+	clients.Wait()
+	require.Empty(t, s.server.answers, "given back")
+	s.get(prefix + "/backlog")
+}

@@ -1,0 +1,274 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"reflect"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// How long a request may take in Postgres, and wait for the one before it.
+const (
+	readLimit   = 20 * time.Second
+	changeLimit = 5 * time.Minute
+	turnLimit   = 10 * time.Second
+)
+
+// call is one request to the API, admitted and read.
+type call struct {
+	*query
+	ctx    context.Context
+	server *Server
+	parts  *Parts
+	store  *dedup.Store
+	actor  string
+	body   any
+	holds  bool // one of the server's answers
+}
+
+// handler is all that the server answers.
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	for path, probe := range map[string]http.HandlerFunc{"/livez": s.livez, "/readyz": s.readyz, "/healthz": s.healthz} {
+		mux.Handle(path, methods{http.MethodGet: probe})
+	}
+	if s.cfg.Metrics != nil {
+		mux.Handle("/metrics", methods{http.MethodGet: s.cfg.Metrics.ServeHTTP})
+	}
+	paths := map[string]methods{}
+	for i := range routes {
+		r := &routes[i]
+		if paths[r.path] == nil {
+			paths[r.path] = methods{}
+		}
+		paths[r.path][r.method] = s.serve(r)
+	}
+	for path, m := range paths {
+		mux.Handle(prefix+path, s.admit(m))
+	}
+	for _, path := range []string{prefix, prefix + "/"} {
+		mux.Handle(path, s.admit(http.HandlerFunc(notFound)))
+	}
+	mux.HandleFunc("/", notFound)
+	return s.survive(mux)
+}
+
+func notFound(w http.ResponseWriter, _ *http.Request) {
+	problem(http.StatusNotFound, "there is nothing at this path; /api/v1/openapi.json lists what the API has, and /livez, /readyz, /healthz and /metrics are beside it").write(w)
+}
+
+// methods are what a path answers, by method; HEAD as GET.
+type methods map[string]http.HandlerFunc
+
+func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	if serve := m[method]; serve != nil {
+		serve(w, r)
+		return
+	}
+	var allowed []string
+	for name := range m {
+		if allowed = append(allowed, name); name == http.MethodGet {
+			allowed = append(allowed, http.MethodHead)
+		}
+	}
+	slices.Sort(allowed)
+	problem(http.StatusMethodNotAllowed, "this path takes %s", strings.Join(allowed, ", ")).with("Allow", strings.Join(allowed, ", ")).write(w)
+}
+
+// survive answers a request that panics, and logs it.
+func (s *Server) survive(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if p := recover(); p != nil {
+				s.fail(r, fmt.Errorf("panic: %v\n%s", p, debug.Stack())).write(w)
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+type clientKey struct{}
+
+// admit lets known clients through, so many in a second. Those that are refused are counted apart.
+func (s *Server) admit(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		cfg := s.cfg.Live.Load().HTTP
+		who, refused := identify(r, cfg)
+		counter := &s.admitted
+		if refused != nil {
+			counter = &s.refused
+		}
+		if wait, ok := counter.take(cfg.Rate, time.Now()); !ok {
+			problem(http.StatusTooManyRequests, "more than %d requests a second, all clients together: see http.rate in the config", cfg.Rate).retry(wait).write(w)
+			return
+		}
+		if refused != nil {
+			s.log.Warn("a request to the admin API is refused", "remote", r.RemoteAddr, "path", r.URL.Path, "status", refused.Status)
+			refused.write(w)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), clientKey{}, who)))
+	})
+}
+
+// serve answers the requests of one route.
+func (s *Server) serve(route *route) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c := &call{server: s}
+		defer c.end()
+		answer, err := c.answer(w, r, route)
+		if err != nil {
+			s.problemOf(r, err).write(w)
+			return
+		}
+		writeJSON(w, http.StatusOK, jsonType, answer)
+	}
+}
+
+func (c *call) answer(w http.ResponseWriter, r *http.Request, route *route) (any, error) {
+	s := c.server
+	if route.changes {
+		if fault := c.sign(r); fault != nil {
+			return nil, fault
+		}
+	}
+	if c.query = newQuery(r, route.parameters); c.fault != nil {
+		return nil, c.fault
+	}
+	if route.body != nil {
+		c.body = reflect.New(reflect.TypeOf(route.body).Elem()).Interface()
+		if fault := readBody(w, r, c.body); fault != nil {
+			return nil, fault
+		}
+	}
+	if c.parts = s.parts.Load(); c.parts != nil {
+		c.store = c.parts.Store
+	}
+	switch {
+	case route.atOnce:
+		return route.serve(c)
+	case route.changes:
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(turnLimit + changeLimit + writeTimeout))
+		return c.take(r.Context(), route, s.changes, changeLimit)
+	}
+	if err := await(r.Context(), s.answers); err != nil {
+		return nil, err
+	}
+	c.holds = true
+	return c.take(r.Context(), route, s.reads, readLimit)
+}
+
+// end is called when the answer is written.
+func (c *call) end() {
+	if c.holds {
+		<-c.server.answers
+	}
+}
+
+// sign finds out who asks for a change, and refuses those who may not.
+func (c *call) sign(r *http.Request) (fault *Problem) {
+	who, _ := r.Context().Value(clientKey{}).(client)
+	if fault = who.mayWrite(r); fault == nil {
+		c.actor, fault = who.actor(r)
+	}
+	return fault
+}
+
+// take waits for the request's turn: one reads and one changes at a time, so that the consumer keeps its connections.
+func (c *call) take(ctx context.Context, route *route, turn chan struct{}, limit time.Duration) (any, error) {
+	if err := await(ctx, turn); err != nil {
+		return nil, err
+	}
+	defer func() { <-turn }()
+	var cancel context.CancelFunc
+	c.ctx, cancel = context.WithTimeout(ctx, limit)
+	defer cancel()
+	return route.serve(c)
+}
+
+// await takes one of what turn has, and waits for it no longer than turnLimit.
+func await(ctx context.Context, turn chan struct{}) error {
+	wait := time.NewTimer(turnLimit)
+	defer wait.Stop()
+	select {
+	case turn <- struct{}{}:
+		return nil
+	case <-wait.C:
+		return problem(http.StatusServiceUnavailable, "an earlier request still takes its time; try again").retry(turnLimit)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// inbox is the store, or why there is none yet.
+func (c *call) inbox() (*dedup.Store, error) {
+	if c.fault != nil {
+		return nil, c.fault
+	}
+	if c.store == nil {
+		return nil, problem(http.StatusServiceUnavailable, "Postgres has not been reached since the start, or its schema is not there: see the log").retry(turnLimit)
+	}
+	return c.store, nil
+}
+
+// problemOf turns an error into what a client may know of it. The rest is in the log.
+func (s *Server) problemOf(r *http.Request, err error) *Problem {
+	var known *Problem
+	var cursor *dedup.CursorError
+	var refused *pgconn.PgError
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.As(err, &cursor):
+		return wrong("cursor", "is not one that this list gave; begin again without it")
+	case errors.Is(err, context.Canceled) && r.Context().Err() != nil:
+		return problem(http.StatusServiceUnavailable, "the request was given up")
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &refused) && refused.Code == "57014": // query_canceled
+		return problem(http.StatusGatewayTimeout, "it took too long; narrow it, by since and until say")
+	case errors.As(err, &refused) && refused.Code == "42501": // insufficient_privilege
+		return problem(http.StatusForbidden, "Postgres does not let the program's login do that: grant it the role firstseen_operator, see `firstseen migrate print --roles`")
+	}
+	return s.fail(r, err)
+}
+
+// fail logs an error and answers with where it is in the log.
+func (s *Server) fail(r *http.Request, err error) *Problem {
+	id := fmt.Sprintf("%x-%d", s.started.Unix(), s.requests.Add(1))
+	s.log.Error("a request to the admin server failed", "request", id, "method", r.Method, "path", r.URL.Path, "error", err)
+	status, detail := http.StatusInternalServerError, "it failed; the log says why, beside this request's number"
+	if isAway(err) {
+		status, detail = http.StatusServiceUnavailable, "Postgres does not answer; messages wait meanwhile, and none is lost"
+	}
+	p := problem(status, "%s", detail)
+	p.Request = id
+	return p
+}
+
+// isAway says that Postgres can't be reached, or is going down or coming up.
+func isAway(err error) bool {
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) {
+		return strings.HasPrefix(refused.Code, "57") || strings.HasPrefix(refused.Code, "08")
+	}
+	var connect *pgconn.ConnectError
+	var network net.Error
+	return errors.As(err, &connect) || errors.As(err, &network) || pgconn.SafeToRetry(err) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+func getOpenAPI(c *call) (any, error) { return json.RawMessage(c.server.openapi), nil }

@@ -1,0 +1,234 @@
+package admin
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/telemetry"
+	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// Health is how the program is, as /healthz tells it.
+type Health struct {
+	Status string  `json:"status" enum:"ok,degraded,unhealthy" doc:"The worst of the checks'."`
+	Checks []Check `json:"checks"`
+}
+
+// Check is one thing that was looked at.
+type Check struct {
+	Name   string   `json:"name" enum:"postgres,kafka,group,backlog,oldest_age,failure_ratio,held,paused"`
+	Status string   `json:"status" enum:"ok,degraded,unhealthy"`
+	Reason string   `json:"reason" doc:"Why it is so, in words."`
+	Value  *float64 `json:"value" doc:"What was measured; null: it could not be, or is no number."`
+	Limit  *float64 `json:"limit" doc:"The limit that the value is beyond, or the next one; null: there is none."`
+	Unit   string   `json:"unit" enum:",seconds,messages,ratio,partitions,pauses"`
+}
+
+// The states of health, the better first.
+const (
+	healthy   = "ok"
+	degraded  = "degraded"
+	unhealthy = "unhealthy"
+)
+
+var severity = []string{healthy, degraded, unhealthy}
+
+// facts are what health is judged by.
+type facts struct {
+	now time.Time
+	cfg config.Health
+
+	opened   bool // Postgres was reached once, and its schema was right
+	postgres error
+	status   consumer.Status
+	rates    telemetry.Rates
+	backlog  []dedup.Backlog // nil where Postgres does not answer
+	pauses   []dedup.Pause
+}
+
+func (f *facts) judge() Health {
+	h := Health{Checks: []Check{f.checkPostgres(), f.checkKafka(), f.checkGroup(), f.checkBacklog(), f.checkAge(), f.checkFailures(),
+		f.checkHeld(), f.checkPaused()}}
+	worst := 0
+	for _, c := range h.Checks {
+		worst = max(worst, slices.Index(severity, c.Status))
+	}
+	h.Status = severity[worst]
+	return h
+}
+
+func (f *facts) checkPostgres() Check {
+	c := Check{Name: "postgres", Status: healthy, Reason: "it answers"}
+	switch {
+	case !f.opened:
+		c.Status, c.Reason = degraded, "it has not been reached since the start, or its schema is not there: see the log"
+	case f.postgres != nil:
+		c.Status, c.Reason = degraded, "it does not answer: messages wait in Kafka, and none is lost"
+	}
+	return c
+}
+
+func (f *facts) checkKafka() Check {
+	c := Check{Name: "kafka", Status: healthy, Reason: "it answers"}
+	if !f.status.KafkaSince.IsZero() {
+		silent := f.now.Sub(f.status.KafkaSince)
+		c.Status, c.Reason = degraded, "no broker has answered for "+spoken(silent)
+		c.Value, c.Unit = ptr(silent.Seconds()), "seconds"
+	}
+	return c
+}
+
+// joinLimit is how long joining the group may take: a rebalance has to wait for all members.
+const joinLimit = 2 * time.Minute
+
+func (f *facts) checkGroup() Check {
+	c := Check{Name: "group", Status: healthy, Reason: counted(len(f.status.Partitions), "partition") + " assigned"}
+	since := f.now.Sub(f.status.Since)
+	switch f.status.State {
+	case consumer.Consuming:
+	case consumer.Joining:
+		c.Reason, c.Value, c.Limit, c.Unit = "joining for "+spoken(since), ptr(since.Seconds()), ptr(joinLimit.Seconds()), "seconds"
+		if since > joinLimit {
+			c.Status = degraded
+		}
+	case consumer.Draining:
+		c.Reason = "giving partitions up, for a rebalance or the end"
+	default:
+		c.Status, c.Reason = degraded, "not a member yet: no topic of the config has been found, or nothing is reached: see the log"
+	}
+	return c
+}
+
+func (f *facts) checkBacklog() Check {
+	inKafka, _ := lag(f.status.Partitions)
+	parked, capped := int64(0), false
+	for _, b := range f.backlog {
+		parked += b.Parked()
+		capped = capped || b.Capped
+	}
+	c := Check{Name: "backlog", Unit: "messages", Reason: fmt.Sprintf("%d messages wait in Kafka for this process, and %d are parked", inKafka, parked)}
+	if capped {
+		c.Reason += " or more: not all are counted"
+	}
+	c.hold(float64(inKafka+parked), float64(f.cfg.Degraded.Backlog), float64(f.cfg.Unhealthy.Backlog))
+	if f.backlog == nil {
+		c.Reason = fmt.Sprintf("%d messages wait in Kafka for this process; how many are parked could not be found out", inKafka)
+		if f.opened && f.postgres == nil && c.Status == healthy {
+			c.Status = degraded // it answers, but not this, and nobody knows how much it is
+		}
+	}
+	return c
+}
+
+func (f *facts) checkAge() Check {
+	_, oldest := lag(f.status.Partitions)
+	where := "in Kafka"
+	for _, b := range f.backlog {
+		if !b.OldestAt.IsZero() && f.now.Sub(b.OldestAt) > oldest {
+			oldest, where = f.now.Sub(b.OldestAt), "parked for handler "+b.Handler
+		}
+	}
+	c := Check{Name: "oldest_age", Unit: "seconds", Reason: "no message waits"}
+	if oldest > 0 {
+		c.Reason = "the oldest message has waited for " + spoken(oldest) + ", " + where
+	}
+	c.hold(oldest.Seconds(), f.cfg.Degraded.OldestAge.Seconds(), f.cfg.Unhealthy.OldestAge.Seconds())
+	return c
+}
+
+func (f *facts) checkFailures() Check {
+	r := f.rates
+	c := Check{Name: "failure_ratio", Unit: "ratio", Reason: fmt.Sprintf("%d of %s failed in the last %s", r.Failed, counted(int(r.Failed+r.Handled), "attempt"),
+		spoken(r.Over))}
+	c.hold(r.FailureRatio, f.cfg.Degraded.FailureRatio, f.cfg.Unhealthy.FailureRatio)
+	return c
+}
+
+// hold sets the status by what the value is beyond. A limit of 0 is none.
+func (c *Check) hold(value, mayBe, mustNotBe float64) {
+	c.Value, c.Limit, c.Status = ptr(value), orNull(mayBe), healthy
+	switch {
+	case mustNotBe > 0 && value > mustNotBe:
+		c.Status, c.Limit = unhealthy, ptr(mustNotBe)
+	case mayBe > 0 && value > mayBe:
+		c.Status = degraded
+	case mayBe == 0:
+		c.Limit = orNull(mustNotBe)
+	}
+}
+
+// decided are the holds that end by a person's decision only.
+var decided = []string{consumer.HeldTopicReset, consumer.HeldCutOff, consumer.HeldLost}
+
+func (f *facts) checkHeld() Check {
+	c := Check{Name: "held", Status: healthy, Unit: "partitions", Reason: "no partition is held"}
+	var held []string
+	for _, p := range f.status.Partitions {
+		if p.Held == "" {
+			continue
+		}
+		held = append(held, fmt.Sprintf("%s/%d for %s (%s)", p.Topic, p.Partition, spoken(f.now.Sub(p.HeldSince)), p.Held))
+		if c.Status == healthy {
+			c.Status = degraded
+		}
+		if slices.Contains(decided, p.Held) {
+			c.Status = unhealthy
+		}
+	}
+	c.Value = ptr(float64(len(held)))
+	if len(held) > 0 {
+		c.Reason = "held: " + listed(held)
+	}
+	if c.Status == unhealthy {
+		c.Reason += "; topic_reset, cut_off and messages_lost wait for a person's decision: see the log"
+	}
+	return c
+}
+
+func (f *facts) checkPaused() Check {
+	c := Check{Name: "paused", Status: healthy, Unit: "pauses", Value: ptr(float64(len(f.pauses))), Reason: "nothing is paused"}
+	if len(f.pauses) > 0 {
+		c.Reason = "paused by operators: " + listed(mapped(f.pauses, func(p *dedup.Pause) string { return p.String() }))
+	}
+	return c
+}
+
+// maxListed is how many things a reason names.
+const maxListed = 10
+
+func listed(things []string) string {
+	if more := len(things) - maxListed; more > 0 {
+		things = append(slices.Clone(things[:maxListed]), fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(things, ", ")
+}
+
+// spoken is a duration without more digits than matter.
+func spoken(d time.Duration) string {
+	unit := time.Millisecond
+	for _, u := range []time.Duration{time.Second, time.Minute} {
+		if d > 100*u {
+			unit = u
+		}
+	}
+	text := d.Round(unit).String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func ptr[T any](v T) *T { return &v }

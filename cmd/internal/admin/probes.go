@@ -1,0 +1,120 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/firstseen/firstseen/consumer"
+)
+
+// Probe is the answer to /livez and /readyz.
+type Probe struct {
+	Status string `json:"status" enum:"ok,failed"`
+	Reason string `json:"reason" doc:"Why it is so, in words."`
+}
+
+// answerProbe says 200 or 503, and why.
+func answerProbe(w http.ResponseWriter, ok bool, reason string) {
+	if ok {
+		writeJSON(w, http.StatusOK, jsonType, Probe{"ok", reason})
+		return
+	}
+	writeJSON(w, http.StatusServiceUnavailable, jsonType, Probe{"failed", reason})
+}
+
+const jsonType = "application/json"
+
+// livez fails where only a restart helps. Nothing outside of the process is asked.
+func (s *Server) livez(w http.ResponseWriter, _ *http.Request) {
+	if still := s.vitals.still(time.Now()); still > stillLimit {
+		answerProbe(w, false, "the program has stood still for "+spoken(still))
+		return
+	}
+	answerProbe(w, true, "the program is at work")
+}
+
+// readyz fails before the program has done what it has to do at the start, and once it is about to end. An outage later on
+// is waited for, and a program that waits is ready.
+func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+	status, parts := s.status()
+	switch {
+	case s.ending.Err() != nil || status.State == consumer.Ended:
+		answerProbe(w, false, "the program is ending")
+	case parts == nil:
+		answerProbe(w, false, "Postgres has not been reached yet, or its schema is not there")
+	case !s.vitals.joined.Load() && status.State == consumer.Starting:
+		answerProbe(w, false, "no topic of the config has been found yet, or Kafka has not been reached")
+	default:
+		answerProbe(w, true, "the program is "+string(status.State))
+	}
+}
+
+// healthCache keeps what Postgres said until it is to be asked again.
+type healthCache struct {
+	mu    sync.Mutex
+	until time.Time
+	facts facts
+}
+
+// However often health is asked for, Postgres is asked seldom: after two seconds, and only so that the answers take no
+// more than a twentieth of the time; but after ten seconds in any case, so that nobody is told of an outage for long that
+// is over.
+const (
+	healthAge     = 2 * time.Second
+	healthShare   = 20
+	healthPause   = 10 * time.Second
+	healthTimeout = 5 * time.Second
+)
+
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+	h := s.examine()
+	status := http.StatusOK
+	if h.Status == unhealthy {
+		status = http.StatusServiceUnavailable
+	}
+	writeJSON(w, status, jsonType, h)
+}
+
+// examine judges the program as it is now; what Postgres says may be some seconds old.
+func (s *Server) examine() Health {
+	s.health.mu.Lock()
+	defer s.health.mu.Unlock()
+	status, parts := s.status()
+	if began := time.Now(); began.After(s.health.until) || (parts != nil) != s.health.facts.opened {
+		s.health.facts = s.askPostgres(parts)
+		s.health.until = time.Now().Add(restAfter(time.Since(began)))
+	}
+	f := s.health.facts
+	f.now, f.cfg, f.status = time.Now(), s.cfg.Live.Load().Health, status
+	if parts != nil {
+		f.rates = parts.window.Rates()
+	}
+	return f.judge()
+}
+
+// restAfter is how long Postgres is left alone after answers that took so long.
+func restAfter(took time.Duration) time.Duration {
+	return min(max(healthAge, healthShare*took), healthPause)
+}
+
+func (s *Server) askPostgres(parts *Parts) (f facts) {
+	f.opened = parts != nil
+	if parts == nil {
+		return f
+	}
+	ctx, cancel := context.WithTimeout(s.lifetime, healthTimeout)
+	defer cancel()
+	if f.postgres = s.cfg.Pool.Ping(ctx); f.postgres != nil {
+		return f
+	}
+	var err [2]error
+	f.backlog, err[0] = parts.Store.Backlog(ctx)
+	f.pauses, err[1] = parts.Store.Pauses(ctx)
+	if failed := errors.Join(err[:]...); failed != nil && s.lifetime.Err() == nil {
+		s.log.Warn("health could not ask Postgres everything", "error", failed)
+	}
+	return f
+}

@@ -1,0 +1,108 @@
+package admin
+
+import (
+	"context"
+	"strings"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// Change is which dead letters to redrive or discard, and why.
+type Change struct {
+	BodyFilter
+	Why    string `json:"why,omitempty" doc:"What for; kept in the audit with each message. Required, unless dry_run."`
+	DryRun bool   `json:"dry_run,omitempty" doc:"Count them, and change nothing."`
+}
+
+// Changed is what a change did.
+type Changed struct {
+	Action   string `json:"action" enum:"redrive,discard"`
+	Messages int    `json:"messages" doc:"How many were changed, or would be."`
+	DryRun   bool   `json:"dry_run"`
+}
+
+func redrive(c *call) (any, error) { return c.change("redrive", (*dedup.Store).Redrive) }
+func discard(c *call) (any, error) { return c.change("discard", (*dedup.Store).Discard) }
+
+func (c *call) change(action string, do func(*dedup.Store, context.Context, dedup.Filter, dedup.By) (int, error)) (any, error) {
+	body := c.body.(*Change)
+	filter, narrow, fault := body.filter()
+	switch {
+	case fault != nil:
+		return nil, fault
+	case narrow == body.All:
+		return nil, wrong("all", "say which dead letters to %s: by ids, topic, handler and the like, or all of them by \"all\": true", action)
+	case !body.DryRun:
+		if fault := checkWhy(body.Why); fault != nil {
+			return nil, fault
+		}
+	}
+	store, err := c.inbox()
+	if err != nil {
+		return nil, err
+	}
+	if body.DryRun {
+		n, err := store.CountDeadLetters(c.ctx, filter)
+		return Changed{action, n, true}, err
+	}
+	n, err := do(store, c.ctx, filter, dedup.By{Actor: c.actor, Why: body.Why})
+	if n > 0 {
+		c.server.log.Info("dead letters changed by the admin API", "action", action, "messages", n, "actor", c.actor)
+	}
+	if err != nil && n > 0 {
+		c.server.log.Error("a change by the admin API ended early", "action", action, "messages", n, "error", err)
+		return nil, problem(500, "%s are changed, and then it failed; the log says why. It may be asked for again", counted(n, "dead letter"))
+	}
+	return Changed{action, n, false}, err
+}
+
+func checkWhy(why string) *Problem {
+	if strings.TrimSpace(why) == "" {
+		return wrong("why", "is required: it is kept in the audit")
+	}
+	q := query{}
+	q.checkText("why", why)
+	return q.fault
+}
+
+// NewPause is what to pause.
+type NewPause struct {
+	Kind string `json:"kind" enum:"topic,partition,handler"`
+	Name string `json:"name" doc:"The topic's or the handler's; a partition's is TOPIC/N."`
+	Why  string `json:"why" doc:"What for; kept in the audit."`
+}
+
+// Paused is what a pause or a resume did.
+type Paused struct {
+	Kind    string `json:"kind" enum:"topic,partition,handler"`
+	Name    string `json:"name"`
+	Changed bool   `json:"changed" doc:"False: it was so already."`
+}
+
+func pause(c *call) (any, error) {
+	body := c.body.(*NewPause)
+	return c.setPause(body.Kind, body.Name, body.Why, (*dedup.Store).Pause)
+}
+
+func resume(c *call) (any, error) {
+	return c.setPause(c.text("kind"), c.text("name"), c.text("why"), (*dedup.Store).Resume)
+}
+
+func (c *call) setPause(kind, name, why string, set func(*dedup.Store, context.Context, dedup.Pause, dedup.By) (bool, error)) (any, error) {
+	p, err := dedup.PauseOf(dedup.PauseKind(kind), name)
+	if err != nil {
+		return nil, wrong("name", "kind is topic, partition or handler, and name is the topic's or the handler's, or TOPIC/N of a partition")
+	}
+	if c.checkText("name", name); c.fault != nil {
+		return nil, c.fault
+	}
+	if fault := checkWhy(why); fault != nil {
+		return nil, fault
+	}
+	store, err := c.inbox()
+	if err != nil {
+		return nil, err
+	}
+	changed, err := set(store, c.ctx, p, dedup.By{Actor: c.actor, Why: why})
+	return Paused{kind, name, changed}, err
+}

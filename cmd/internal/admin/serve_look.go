@@ -1,0 +1,157 @@
+package admin
+
+import (
+	"time"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+func getStatus(c *call) (any, error) {
+	s := c.server
+	cfg := s.cfg.Live.Load()
+	now := time.Now()
+	status, parts := s.status()
+	waiting, _ := lag(status.Partitions)
+	out := Status{Version: s.cfg.Version, Group: cfg.Group, Inbox: cfg.Inbox, StartedAt: s.started.UTC(), Uptime: now.Sub(s.started).Seconds(),
+		State: string(status.State), StateSince: moment(status.Since), Generation: status.Generation, Rebalances: status.Rebalances,
+		Partitions: len(status.Partitions), Lag: waiting, Kafka: moment(status.KafkaSince)}
+	if parts != nil {
+		out.Totals, out.Window = totalsOf(parts.Totals()), windowOf(parts.window.Rates())
+	}
+	return out, nil
+}
+
+func getPartitions(c *call) (any, error) {
+	status, _ := c.server.status()
+	return Partitions{string(status.State), mapped(status.Partitions, partitionOf)}, nil
+}
+
+func getBacklog(c *call) (any, error) {
+	store, err := c.inbox()
+	if err != nil {
+		return nil, err
+	}
+	backlog, err := store.Backlog(c.ctx)
+	return Backlog{mapped(backlog, backlogOf)}, err
+}
+
+func getSize(c *call) (any, error) {
+	store, err := c.inbox()
+	if err != nil {
+		return nil, err
+	}
+	size, err := store.Size(c.ctx)
+	return sizeOf(&size, c.server.cfg.Live.Load()), err
+}
+
+func listMessages(c *call) (any, error) {
+	status := dedup.Status(c.text("status"))
+	if status == dedup.StatusProcessed && c.has("reason") {
+		c.refuse("reason", "processed messages have none; take it out, or ask for status=failed or status=dead")
+	}
+	return c.list(status)
+}
+
+func listDeadLetters(c *call) (any, error) { return c.list(dedup.StatusDead) }
+
+func (c *call) list(status dedup.Status) (any, error) {
+	l := dedup.Listing{Status: status, Filter: c.filter(), Content: c.boolean("content")}
+	most := maxPage
+	if l.Content {
+		most = maxWhole
+	}
+	l.After, l.Limit = c.page(most)
+	store, err := c.inbox()
+	if err != nil {
+		return nil, err
+	}
+	found, next, err := store.Messages(c.ctx, l)
+	limit := c.contentLimit(len(found))
+	return Messages{mapped(found, func(m *dedup.Listed) Message { return messageOf(m, limit) }), orNull(string(next))}, err
+}
+
+// contentLimit is how much of each key, headers and value a list of so many shows.
+func (c *call) contentLimit(messages int) int {
+	if c.boolean("content") {
+		return min(listedBytes, answerBytes/(3*max(1, messages)))
+	}
+	return 0
+}
+
+func getDeadLetter(c *call) (any, error) {
+	l := dedup.Listing{Status: dedup.StatusDead, Limit: 1, Content: true,
+		Filter: dedup.Filter{Handler: c.text("handler"), Tenant: c.text("tenant"), IDs: c.ids("id")}}
+	store, err := c.inbox()
+	if err != nil {
+		return nil, err
+	}
+	found, _, err := store.Messages(c.ctx, l)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(found) == 0:
+		return nil, problem(404, "handler %s has no dead letter of this ID; /api/v1/explain tells what became of it", brief(c.text("handler")))
+	}
+	return messageOf(&found[0], singleBytes), nil
+}
+
+func listConflicts(c *call) (any, error) {
+	filter, most := c.filter(), maxPage
+	if c.boolean("content") {
+		most = maxWhole
+	}
+	after, limit := c.page(most)
+	store, err := c.inbox()
+	if err != nil {
+		return nil, err
+	}
+	found, next, err := store.Conflicts(c.ctx, filter, after, limit)
+	shown := c.contentLimit(len(found))
+	return Conflicts{mapped(found, func(m *dedup.ConflictCopy) Conflict { return conflictOf(m, shown) }), orNull(string(next))}, err
+}
+
+func explain(c *call) (any, error) {
+	byID, byPlace := c.has("id"), c.has("topic") || c.has("partition") || c.has("offset")
+	partition, offset, since := c.number("partition", 0, 1<<31-1, -1), c.number("offset", 0, 1<<63-1, -1), c.time("since")
+	switch {
+	case byID == byPlace:
+		c.refuse("id", "give either an id, or topic, partition and offset")
+	case byPlace && (c.text("topic") == "" || partition < 0 || offset < 0):
+		c.refuse("topic", "a place is topic, partition and offset, all three")
+	}
+	ids := c.ids("id")
+	store, err := c.inbox()
+	if err != nil {
+		return nil, err
+	}
+	var e dedup.Explanation
+	if byID {
+		e, err = store.ExplainID(c.ctx, ids...)
+	} else {
+		e, err = store.ExplainPlace(c.ctx, c.text("topic"), int32(partition), offset, since)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return explanationOf(&e), nil
+}
+
+func listPauses(c *call) (any, error) {
+	store, err := c.inbox()
+	if err != nil {
+		return nil, err
+	}
+	pauses, err := store.Pauses(c.ctx)
+	return Pauses{mapped(pauses, pauseOf)}, err
+}
+
+func listAudit(c *call) (any, error) {
+	filter := dedup.AuditFilter{Actor: c.text("actor"), Action: c.text("action"), From: c.time("since"), To: c.time("until")}
+	after, limit := c.page(maxPage)
+	store, err := c.inbox()
+	if err != nil {
+		return nil, err
+	}
+	records, next, err := store.Audit(c.ctx, filter, after, limit)
+	return Audit{mapped(records, auditOf), orNull(string(next))}, err
+}

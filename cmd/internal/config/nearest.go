@@ -1,0 +1,105 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// unknownKey says what the writer of an unknown key may have meant.
+func unknownKey(path string) Fault {
+	section, name := split(pattern(path))
+	text := "unknown key; "
+	if near := nearestKey(section, name); near != "" {
+		text += fmt.Sprintf("did you mean %s?", near)
+	} else {
+		text += "the keys here are " + strings.Join(namesIn(section), ", ")
+	}
+	if !printable.MatchString(path) {
+		path = strings.TrimSuffix(section, ".")
+		text = "has an " + text
+	}
+	return Fault{Key: path, Text: text}
+}
+
+func namesIn(section string) (names []string) {
+	for _, k := range keys {
+		if s, name := split(k.path); s == section {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// nearestKey is the key that is most like name: the path of one in another section only where its name is the same.
+func nearestKey(section, name string) string {
+	best, bestDistance := "", 0
+	for _, k := range keys {
+		s, known := split(k.path)
+		d := 2 * distance(bare(name), bare(known))
+		near := s == section && alike(bare(name), bare(known), d/2) || d == 0
+		if s != section {
+			d += 3 // one wrong letter here is more likely, two are less
+		}
+		if near && (best == "" || d < bestDistance) {
+			best, bestDistance = k.path, d
+		}
+	}
+	return best
+}
+
+// unknownVariable says what may have been meant by an environment variable that is no key's.
+func unknownVariable(name string) Fault {
+	best, bestDistance := "", 0
+	meant := strings.ToLower(strings.TrimPrefix(name, prefix))
+	for _, k := range keys {
+		v := k.variable()
+		known := strings.ToLower(strings.TrimPrefix(v, prefix))
+		d := distance(bare(meant), bare(known))
+		if v != "" && (isTypo(bare(meant), bare(known), d) || sameEnd(meant, k)) && (best == "" || d < bestDistance) {
+			best, bestDistance = v, d
+		}
+	}
+	if best == "" {
+		return Fault{name, "unknown environment variable; it is " + prefix + " and a key, as in FIRSTSEEN_POSTGRES_DSN for postgres.dsn"}
+	}
+	return Fault{name, fmt.Sprintf("unknown environment variable; did you mean %s?", best)}
+}
+
+// sameEnd says whether a variable is a key's without its section, or under another one.
+func sameEnd(meant string, k key) bool {
+	_, last := split(k.path)
+	return strings.HasSuffix("_"+meant, "_"+last)
+}
+
+// alike says whether one name may have been meant by another: by a typo, or by a longer one.
+func alike(name, known string, distance int) bool {
+	return isTypo(name, known, distance) || len(known) > 3 && strings.Contains(name, known)
+}
+
+// isTypo allows for one wrong letter in three.
+func isTypo(name, known string, distance int) bool { return 3*distance <= max(len(name), len(known)) }
+
+// bare drops what people spell in different ways.
+func bare(name string) string {
+	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(name))
+}
+
+// distance is Levenshtein's.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
+		}
+	}
+	return row[len(b)]
+}

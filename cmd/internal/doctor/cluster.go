@@ -1,0 +1,133 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/firstseen/firstseen/consumer"
+)
+
+var clusterChecks = []Check{
+	{
+		Name: "kafka.reachable", About: "a broker answers", needs: needsConfig, run: kafkaReachable,
+		Do: map[Level]string{Fault: "Check kafka.brokers, TLS and SASL in the config, that brokers run, and that the addresses they advertise can be reached from here."},
+	},
+	{
+		Name: "kafka.version", About: "the brokers know what firstseen asks for", needs: needsKafka, run: kafkaVersion,
+		Do: map[Level]string{
+			Fault: "Upgrade the brokers to Kafka 2.1 or newer.",
+			Info:  "Upgrade the brokers to 2.8 or newer: without topic IDs a topic that was deleted and made anew is told by its offsets only.",
+		},
+	},
+	{
+		Name: "kafka.auto_create", About: "auto.create.topics.enable is off", needs: needsKafka, run: kafkaAutoCreate,
+		Do: map[Level]string{Warning: "Set auto.create.topics.enable=false on the brokers: a topic that was deleted, or misspelt, is otherwise made by whoever asks for it, with default settings."},
+	},
+}
+
+func kafkaReachable(ctx context.Context, p *patient, r *report) error {
+	if err := p.join(ctx); err != nil {
+		r.fault("%s", explained(err))
+		return nil
+	}
+	r.ok("the cluster %s answers; brokers: %d", p.settings.ClusterID, p.settings.Brokers)
+	return nil
+}
+
+// kafkaVersion goes by what the brokers know: topic IDs came with 2.8. Older ones are told by the requests that they speak.
+func kafkaVersion(ctx context.Context, p *patient, r *report) error {
+	facts, err := p.facts(ctx)
+	if err != nil {
+		return err
+	}
+	there := slices.DeleteFunc(slices.Clone(facts), func(f consumer.TopicFacts) bool { return f.Missing })
+	major, minor, known := parseVersion(p.settings.Version)
+	switch {
+	case len(there) == 0:
+		return errors.New("none of the topics exists")
+	case there[0].ID != uuid.Nil:
+		r.ok("the brokers have topic IDs")
+	case known && (major < 2 || major == 2 && minor < 1):
+		r.fault("the brokers seem to be %s; firstseen needs 2.1", p.settings.Version)
+	default:
+		r.info("the brokers have no topic IDs; they seem to be %s", p.settings.Version)
+	}
+	return nil
+}
+
+// parseVersion reads the release in a guess such as "v2.8" or "at least v4.0". What lies between two is no Kafka of its
+// own, and says nothing.
+func parseVersion(guess string) (major, minor int, ok bool) {
+	_, release, found := strings.Cut(guess, "v")
+	if !found || strings.HasPrefix(guess, "between") {
+		return 0, 0, false
+	}
+	first, rest, _ := strings.Cut(release, ".")
+	second, _, _ := strings.Cut(rest, ".")
+	major, err := strconv.Atoi(first)
+	if err == nil {
+		minor, err = strconv.Atoi(second)
+	}
+	return major, minor, err == nil
+}
+
+func kafkaAutoCreate(_ context.Context, p *patient, r *report) error {
+	if p.settings.Hidden != nil {
+		return p.settings.Hidden
+	}
+	if p.settings.AutoCreate {
+		r.warn("auto.create.topics.enable is true")
+	}
+	r.ok("auto.create.topics.enable is false")
+	return nil
+}
+
+// facts gives the topics of the config that exist; the dead letter topic is the last, if there is one.
+func (p *patient) facts(ctx context.Context) ([]consumer.TopicFacts, error) {
+	if p.topics != nil {
+		return p.topics, nil
+	}
+	names := p.topicNames()
+	if p.Config.DeadLetterTopic != "" {
+		names = append(names, p.Config.DeadLetterTopic)
+	}
+	if len(names) == 0 {
+		return nil, errors.New("the config names no topic")
+	}
+	found, err := p.cluster.Topics(ctx, names)
+	if err == nil {
+		p.topics = found
+	}
+	return found, err
+}
+
+func (p *patient) topicNames() []string {
+	var names []string
+	for _, t := range p.Config.Topics {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+// eachRead calls do with each topic that is read and exists, and whose settings are told. Others are reported.
+func (p *patient) eachRead(ctx context.Context, r *report, do func(consumer.TopicFacts)) error {
+	facts, err := p.facts(ctx)
+	if err != nil {
+		return err
+	}
+	for _, f := range facts[:len(p.Config.Topics)] {
+		switch {
+		case f.Missing:
+		case f.Hidden != nil:
+			r.notChecked(f.Hidden)
+		default:
+			do(f)
+		}
+	}
+	return nil
+}

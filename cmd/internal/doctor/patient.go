@@ -1,0 +1,278 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/migrations"
+)
+
+// Case is what is to be examined.
+type Case struct {
+	// Config is the config of `firstseen run`; nil where there is none. ConfigFile is where it was read from, and
+	// ConfigErr what is wrong with it: what it does say is used all the same.
+	Config     *config.Config
+	ConfigFile string
+	ConfigErr  error
+	// DSN names the database; empty: there is none to look at.
+	DSN string
+	// Schema is firstseen's. Default "firstseen".
+	Schema string
+	// Inbox is the inbox. Default: the only one that there is.
+	Inbox string
+	// Timeout bounds each check. Default 10 s.
+	Timeout time.Duration
+}
+
+// limits are from where on something is found. Tests lower those that take time or rows to reach.
+type limits struct {
+	openTransaction time.Duration // how long a transaction may be open
+	prepared        time.Duration // how long a prepared transaction may be
+	slotBytes       int64         // WAL that an unused replication slot may hold
+	frozenShare     float64       // age of the oldest transaction, by autovacuum_freeze_max_age
+	frozenAge       int64         // the age at which Postgres is close to refusing writes
+	deadRows        int64         // dead rows of a table
+	indexRows       int64         // rows from which on an index's size says something
+	skew            time.Duration // difference between two clocks
+	overdue         time.Duration // how long a lane may be due
+	parked          time.Duration // how long a message may be parked
+	dead            time.Duration // how long a dead letter may wait
+	pause           time.Duration // between two looks at what should move
+	renamed         time.Duration // how long a new handler or inbox is new
+	sample          int           // messages that are looked at
+}
+
+var usual = limits{
+	openTransaction: 15 * time.Minute, prepared: 5 * time.Minute, slotBytes: 1 << 30, frozenShare: 1.5, frozenAge: 1_500_000_000,
+	deadRows: 100_000, indexRows: 100_000, skew: 2 * time.Second, overdue: 10 * time.Minute, parked: 24 * time.Hour,
+	dead: 7 * 24 * time.Hour, pause: 3 * time.Second, renamed: 7 * 24 * time.Hour, sample: 10_000,
+}
+
+// patient is a case at work: its connections, and what was asked already.
+type patient struct {
+	Case
+	limits limits
+	now    func() time.Time
+	// wait passes the time between two looks.
+	wait func(ctx context.Context, d time.Duration)
+	// major stands for the server's version in tests; 0: it is the server's own.
+	major int
+
+	pool    *pgxpool.Pool
+	poolErr error // why there is no pool; set once it was tried
+	reached bool
+
+	store    *dedup.Store
+	storeErr error
+
+	cluster    *consumer.Cluster
+	clusterErr error
+	settings   *consumer.Settings
+	topics     []consumer.TopicFacts
+}
+
+func newPatient(c Case) *patient {
+	if c.Timeout <= 0 {
+		c.Timeout = 10 * time.Second
+	}
+	if c.Schema == "" {
+		c.Schema = migrations.DefaultSchema
+	}
+	return &patient{Case: c, limits: usual, now: time.Now, wait: func(ctx context.Context, d time.Duration) {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}}
+}
+
+func (p *patient) close() {
+	if p.pool != nil {
+		p.pool.Close()
+	}
+	if p.cluster != nil {
+		p.cluster.Close()
+	}
+}
+
+// provide connects to what a check needs. What was refused once is not asked again.
+func (p *patient) provide(ctx context.Context, n need) error {
+	if n&(needsConfig|needsKafka) != 0 && p.Config == nil {
+		return errors.New("no config is given")
+	}
+	if n&(needsPostgres|needsInbox) != 0 {
+		if err := p.connect(ctx); err != nil {
+			return fmt.Errorf("postgres is not reached, see postgres.reachable")
+		}
+	}
+	if n&needsInbox != 0 {
+		if err := p.attach(ctx); err != nil {
+			return err
+		}
+	}
+	if n&needsKafka != 0 {
+		if err := p.join(ctx); err != nil {
+			return fmt.Errorf("kafka is not reached, see kafka.reachable")
+		}
+	}
+	return nil
+}
+
+// connect opens the pool and has the server answer.
+func (p *patient) connect(ctx context.Context) error {
+	if p.reached || p.poolErr != nil {
+		return p.poolErr
+	}
+	p.poolErr = p.open(ctx)
+	p.reached = p.poolErr == nil
+	return p.poolErr
+}
+
+func (p *patient) open(ctx context.Context) error {
+	if p.DSN == "" {
+		return errors.New("no database is given")
+	}
+	conf, err := pgxpool.ParseConfig(p.DSN)
+	if err != nil {
+		return errors.New("the connection string can't be read") // the parser's words may quote a password
+	}
+	conf.MaxConns = 4
+	conf.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe // works behind any pooler
+	if conf.ConnConfig.RuntimeParams["application_name"] == "" {
+		conf.ConnConfig.RuntimeParams["application_name"] = "firstseen doctor"
+	}
+	if p.pool, err = pgxpool.NewWithConfig(ctx, conf); err != nil {
+		return err
+	}
+	return p.pool.Ping(ctx)
+}
+
+// attach opens the inbox.
+func (p *patient) attach(ctx context.Context) error {
+	if p.store != nil || p.storeErr != nil {
+		return p.storeErr
+	}
+	p.storeErr = func() (err error) {
+		if p.Inbox == "" {
+			if p.Inbox, err = p.onlyInbox(ctx); err != nil {
+				return err
+			}
+		}
+		p.store, err = dedup.Attach(ctx, p.pool, dedup.Config{Inbox: p.Inbox, Schema: p.Schema})
+		return err
+	}()
+	return p.storeErr
+}
+
+func (p *patient) onlyInbox(ctx context.Context) (string, error) {
+	inboxes, err := dedup.Inboxes(ctx, p.pool, p.Schema)
+	switch {
+	case err != nil:
+		return "", err
+	case len(inboxes) == 0:
+		return "", fmt.Errorf("schema %s has seen no message yet", p.Schema)
+	case len(inboxes) > 1:
+		return "", fmt.Errorf("--inbox is required, one of: %s", strings.Join(inboxes, ", "))
+	}
+	return inboxes[0], nil
+}
+
+// join has the cluster answer.
+func (p *patient) join(ctx context.Context) error {
+	if p.settings != nil || p.clusterErr != nil {
+		return p.clusterErr
+	}
+	p.clusterErr = func() error {
+		conf, err := p.Config.Consumer(slog.New(slog.NewTextHandler(io.Discard, nil)))
+		if err != nil {
+			return err
+		}
+		p.cluster, err = consumer.NewCluster(consumer.ClusterConfig{Brokers: conf.Brokers, ClientID: cmp.Or(conf.ClientID, "firstseen"),
+			TLS: conf.TLS, SASL: conf.SASL, RequestTimeout: p.Timeout * 8 / 10, Logger: conf.Logger})
+		if err != nil {
+			return err
+		}
+		found, err := p.cluster.Settings(ctx)
+		if err == nil {
+			p.settings = &found
+		}
+		return err
+	}()
+	return p.clusterErr
+}
+
+// look reads in one transaction, in which each statement has the time that ctx leaves.
+func (p *patient) look(ctx context.Context, do func(pgx.Tx) error) error {
+	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}
+	return pgx.BeginTxFunc(ctx, p.pool, options, func(tx pgx.Tx) error {
+		left := p.Timeout
+		if deadline, ok := ctx.Deadline(); ok {
+			left = time.Until(deadline)
+		}
+		left = max(left-100*time.Millisecond, time.Millisecond) // the connection outlives the statement
+		_, err := tx.Exec(ctx, `select set_config('statement_timeout', $1, true), set_config('timezone', 'UTC', true)`,
+			strconv.FormatInt(left.Milliseconds(), 10))
+		if err != nil {
+			return err
+		}
+		return do(tx)
+	})
+}
+
+// inSchema spells a statement, which is written for the schema firstseen, for the case's.
+func (p *patient) inSchema(sql string) string {
+	return strings.ReplaceAll(sql, "firstseen.", pgx.Identifier{p.Schema}.Sanitize()+".")
+}
+
+// query reads rows into structs, column by column.
+func query[T any](ctx context.Context, p *patient, sql string, args ...any) (found []T, err error) {
+	err = p.look(ctx, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, p.inSchema(sql), args...)
+		if err != nil {
+			return err
+		}
+		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[T])
+		return err
+	})
+	return found, err
+}
+
+// one reads one row.
+func one[T any](ctx context.Context, p *patient, sql string, args ...any) (found T, err error) {
+	rows, err := query[T](ctx, p, sql, args...)
+	if err == nil && len(rows) != 1 {
+		err = fmt.Errorf("%d rows instead of one", len(rows))
+	}
+	if err != nil {
+		return found, err
+	}
+	return rows[0], nil
+}
+
+// texts reads rows of one text.
+func texts(ctx context.Context, p *patient, sql string, args ...any) (found []string, err error) {
+	err = p.look(ctx, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, p.inSchema(sql), args...)
+		if err != nil {
+			return err
+		}
+		found, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	return found, err
+}

@@ -1,0 +1,193 @@
+// Package retention deletes what is done and old, where the config says so: the IDs of messages, as long as no topic can
+// bring such a message again, and days of the inbox. What it may delete enters as config.Retention, Kafka's side as a
+// consumer.Cluster; what goes out are deletes in dedup, and reasons where it refused.
+package retention
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// Keeper deletes what retention says of one inbox. It is safe for concurrent use.
+type Keeper struct {
+	Store   *dedup.Store
+	Cluster *consumer.Cluster
+	// Settle is how long the commits of running consumers are waited for: a few commit intervals. Default 5 s.
+	Settle time.Duration
+	Logger *slog.Logger
+}
+
+// Plan is what a run would delete, and what it would not, and why.
+type Plan struct {
+	At time.Time
+	// Handlers are those that have seen a message, in order.
+	Handlers []Handler
+	// InboxBefore is the time that days of the inbox must have ended by to be dropped; zero: none are. Days are those.
+	InboxBefore time.Time
+	Days        []dedup.InboxDay
+	// Refusals are the reasons that Kafka's side gives whatever the age.
+	Refusals []Refusal
+}
+
+// Handler is one handler's IDs.
+type Handler struct {
+	Name string
+	// Age is how long its IDs are kept; 0: for ever. Before is the time that they must have been first seen by to go.
+	Age    time.Duration
+	Before time.Time
+	// Refusals are why none may go; none where they may.
+	Refusals []Refusal
+}
+
+// Refusal is a reason against forgetting IDs.
+type Refusal struct {
+	// Key stays the same while the reason does, though offsets in Text move.
+	Key, Text string
+}
+
+// Plan finds out what a run would do now. It waits for the commits of running consumers, at most as long as Settle.
+func (k *Keeper) Plan(ctx context.Context, r config.Retention) (Plan, error) {
+	p := Plan{At: time.Now()}
+	names, err := k.Store.Handlers(ctx)
+	if err != nil {
+		return p, err
+	}
+	for _, name := range names {
+		p.Handlers = append(p.Handlers, handler(name, r, p.At))
+	}
+	if r.Inbox > 0 {
+		p.InboxBefore = p.At.Add(-r.Inbox)
+		if p.Days, err = k.Store.InboxDaysBefore(ctx, p.InboxBefore); err != nil {
+			return p, err
+		}
+	}
+	if !slices.ContainsFunc(p.Handlers, func(h Handler) bool { return h.Age > 0 }) {
+		return p, nil
+	}
+	settle := cmp.Or(k.Settle, 5*time.Second)
+	if r.Force {
+		settle = 0 // whatever it finds
+	}
+	f, err := k.gather(ctx, settle)
+	if err != nil {
+		return p, err
+	}
+	p.Refusals = f.againstAll()
+	for i := range p.Handlers {
+		if h := &p.Handlers[i]; h.Age > 0 {
+			h.Refusals = append(slices.Clone(p.Refusals), f.against(h.Age, h.Before)...)
+		}
+	}
+	return p, nil
+}
+
+func handler(name string, r config.Retention, now time.Time) Handler {
+	h := Handler{Name: name, Age: r.IDs}
+	if age, own := r.Handlers[name]; own {
+		h.Age = age
+	}
+	if h.Age > 0 {
+		h.Before = now.Add(-h.Age)
+	}
+	return h
+}
+
+// Forgets gives, for each handler whose IDs a run may forget, the time that they must have been first seen by.
+func (p *Plan) Forgets(force bool) map[string]time.Time {
+	before := map[string]time.Time{}
+	for _, h := range p.Handlers {
+		if h.Age > 0 && (force || len(h.Refusals) == 0) {
+			before[h.Name] = h.Before
+		}
+	}
+	return before
+}
+
+// Refused are the refusals of all handlers, each once.
+func (p *Plan) Refused() (all []Refusal) {
+	for _, h := range p.Handlers {
+		for _, r := range h.Refusals {
+			if !slices.ContainsFunc(all, func(o Refusal) bool { return o.Key == r.Key }) {
+				all = append(all, r)
+			}
+		}
+	}
+	return all
+}
+
+// Done is what a run deleted.
+type Done struct {
+	Plan    Plan
+	IDs     int64
+	Dropped dedup.Dropped
+}
+
+// Run deletes what Plan says; with r.Force also where that says that it may not. Only one run goes on at a time in a
+// schema: the error matches dedup.ErrElsewhere where there is another. On error Done has what was deleted before it.
+func (k *Keeper) Run(ctx context.Context, r config.Retention, by dedup.By) (Done, error) {
+	return k.run(ctx, r, by, func(before map[string]time.Time) (map[string]time.Time, error) { return before, nil })
+}
+
+func (k *Keeper) run(ctx context.Context, r config.Retention, by dedup.By, due func(map[string]time.Time) (map[string]time.Time, error)) (d Done, err error) {
+	err = k.Store.Exclusively(ctx, func(ctx context.Context) (err error) {
+		if d.Plan, err = k.Plan(ctx, r); err != nil {
+			return err
+		}
+		before, err := due(d.Plan.Forgets(r.Force))
+		if err != nil {
+			return err
+		}
+		if d.IDs, err = k.Store.ForgetIDs(ctx, before, by); err != nil {
+			return err
+		}
+		if !d.Plan.InboxBefore.IsZero() {
+			d.Dropped, err = k.Store.DropInbox(ctx, d.Plan.InboxBefore, by)
+		}
+		return err
+	})
+	return d, err
+}
+
+// ageParts is how finely retention in the background keeps to an age: a run reads all of message_dedup, so it waits until
+// a twentieth of the age has passed since the last one that did.
+const ageParts = 20
+
+// due leaves out handlers whose old IDs were deleted not long ago.
+func (k *Keeper) due(ctx context.Context, p map[string]time.Time, now time.Time) (map[string]time.Time, error) {
+	forgotten, err := k.Store.Forgotten(ctx)
+	if err != nil || len(p) == 0 {
+		return nil, err
+	}
+	for handler, before := range p {
+		if last, ok := forgotten[handler]; !ok || before.Sub(last) >= now.Sub(before)/ageParts {
+			return p, nil // one reading of the table does for all
+		}
+	}
+	return nil, nil
+}
+
+// summary is a run in the words of a log line.
+func (d *Done) summary() []any {
+	return []any{"ids", d.IDs, "inbox_days", d.Dropped.Days, "inbox_bytes", d.Dropped.Bytes, "inbox_rows", d.Dropped.Rows, "days_in_use", d.Dropped.Busy}
+}
+
+// why is what a run in the background puts beside what it deletes.
+func why(r config.Retention) string {
+	text := fmt.Sprintf("retention.ids %s, retention.inbox %s", r.IDs, r.Inbox)
+	for _, name := range slices.Sorted(maps.Keys(r.Handlers)) {
+		text += fmt.Sprintf(", retention.handlers.%s %s", name, r.Handlers[name])
+	}
+	if r.Force {
+		text += ", retention.force"
+	}
+	return text
+}

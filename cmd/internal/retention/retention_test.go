@@ -1,0 +1,284 @@
+package retention
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
+)
+
+// pantry is a topic with messages of which all were processed three days ago, as Postgres has it.
+type pantry struct {
+	*Keeper
+	t            *testing.T
+	fake         *consumertest.Fake
+	db           *deduptest.DB
+	topic, group string
+	log          *lines
+	position     *dedup.Position
+}
+
+// lines is a log that can be read while it is being written.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+const stored = 10
+
+var by = dedup.By{Actor: "test", Why: "because"}
+
+// keep2d keeps IDs for two days, which is longer than the topic keeps messages.
+var keep2d = config.Retention{IDs: 2 * day, Interval: 10 * time.Millisecond}
+
+func newPantry(t *testing.T, topicConfig ...string) *pantry {
+	t.Helper()
+	fake := consumertest.NewFake(t)
+	addr := fake.Addr
+	p := &pantry{t: t, fake: fake, db: deduptest.New(t), topic: consumertest.Name(t), group: consumertest.Name(t), log: &lines{}}
+	if topicConfig == nil {
+		topicConfig = []string{"retention.ms=86400000", "segment.ms=3600000"}
+	}
+	consumertest.CreateTopic(t, addr, p.topic, 2, topicConfig...)
+	log := slog.New(slog.NewTextHandler(p.log, nil))
+	cluster, err := consumer.NewCluster(consumer.ClusterConfig{Brokers: []string{addr}, Logger: log})
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	store, err := dedup.Open(t.Context(), p.db.Pool, dedup.Config{Inbox: p.group})
+	require.NoError(t, err)
+	p.Keeper = &Keeper{Store: store, Cluster: cluster, Settle: time.Nanosecond, Logger: log}
+	for range stored {
+		consumertest.ProduceTo(t, addr, &kgo.Record{Topic: p.topic})
+	}
+	p.position = p.process(p.group, stored)
+	p.exec(`update firstseen.message_dedup set first_seen_at = now() - interval '3 days'`)
+	return p
+}
+
+// process is what a consumer does with the first messages of partition 0, up to its commit to Kafka.
+func (p *pantry) process(name string, n int64) *dedup.Position {
+	p.t.Helper()
+	position, err := p.Store.Acquire(p.t.Context(), name, p.topic, 0, "owner")
+	require.NoError(p.t, err)
+	require.NoError(p.t, p.Store.Reposition(p.t.Context(), position, 0, uuid.Nil))
+	scopes, err := p.Store.Scopes(p.t.Context(), []dedup.ScopeKey{{Handler: "book"}})
+	require.NoError(p.t, err)
+	batch := &dedup.Batch{Position: position, Next: n}
+	for offset := range n {
+		batch.Entries = append(batch.Entries, dedup.Entry{Scope: scopes[0], Message: &dedup.Message{ID: uuid.New(), Topic: p.topic, Offset: offset}})
+	}
+	tx, err := p.Store.Accept(p.t.Context(), batch)
+	require.NoError(p.t, err)
+	require.NoError(p.t, tx.Commit(p.t.Context()))
+	return position
+}
+
+func (p *pantry) commit(group string, offset int64) {
+	p.t.Helper()
+	require.NoError(p.t, p.Cluster.CommitOffsets(p.t.Context(), group, p.topic, map[int32]int64{0: offset}))
+}
+
+func (p *pantry) exec(sql string, args ...any) {
+	p.t.Helper()
+	_, err := p.db.Pool.Exec(p.t.Context(), sql, args...)
+	require.NoError(p.t, err)
+}
+
+func (p *pantry) ids() (n int) {
+	p.t.Helper()
+	require.NoError(p.t, p.db.Pool.QueryRow(context.Background(), `select count(*) from firstseen.message_dedup`).Scan(&n))
+	return n
+}
+
+// refuses requires that a run deletes nothing, for that reason.
+func (p *pantry) refuses(r config.Retention, reason string) {
+	p.t.Helper()
+	done, err := p.Run(p.t.Context(), r, by)
+	require.NoError(p.t, err)
+	require.Zero(p.t, done.IDs)
+	require.Len(p.t, done.Plan.Refused(), 1)
+	require.Contains(p.t, done.Plan.Refused()[0].Text, reason)
+}
+
+func TestIDsAreForgottenWhenTheirMessagesAreCommittedAndTooOldForTheTopic(t *testing.T) {
+	p := newPantry(t)
+	p.refuses(keep2d, "has committed no offset to Kafka")
+	p.commit(p.group, stored-1)
+	p.refuses(keep2d, "has committed 9 to Kafka")
+	p.commit(p.group, stored)
+	short := keep2d
+	short.Handlers = map[string]time.Duration{"book": 12 * time.Hour}
+	p.refuses(short, "may hold messages for 26h0m0s")
+	short.Handlers["book"] = 0
+	done, err := p.Run(t.Context(), short, by)
+	require.NoError(t, err)
+	require.Zero(t, done.IDs, "its own age is for ever")
+	done, err = p.Run(t.Context(), keep2d, by)
+	require.NoError(t, err)
+	require.EqualValues(t, stored, done.IDs)
+	require.Zero(t, p.ids())
+}
+
+func TestGroupThatNeverCameBackKeepsAllIDsUntilItsPositionsAreDeleted(t *testing.T) {
+	p := newPantry(t)
+	p.commit(p.group, stored)
+	p.process("gone", 4)
+	p.exec(`update firstseen.message_dedup set first_seen_at = now() - interval '3 days'`)
+	p.refuses(keep2d, "consumer gone has processed")
+	p.exec(`delete from firstseen.positions where consumer = 'gone'`)
+	done, err := p.Run(t.Context(), keep2d, by)
+	require.NoError(t, err)
+	require.EqualValues(t, stored+4, done.IDs)
+}
+
+func TestReplayThatGoesOnKeepsAllIDs(t *testing.T) {
+	p := newPantry(t)
+	p.commit(p.group, stored)
+	p.exec(`insert into firstseen.positions (consumer, topic, "partition", next_offset) values ('replay/g/x', $1, 0, 3)`, p.topic)
+	p.exec(`insert into firstseen.replays (consumer, topic, "partition", from_offset, to_offset, asked) values ('replay/g/x', $1, 0, 0, 8, 'all')`, p.topic)
+	p.refuses(keep2d, "replay replay/g/x of "+p.topic+"/0 is going on")
+	p.exec(`select set_config('firstseen_tx.sealed', pg_current_xact_id()::text, true); update firstseen.positions set next_offset = 8 where consumer = 'replay/g/x'`)
+	done, err := p.Run(t.Context(), keep2d, by)
+	require.NoError(t, err)
+	require.EqualValues(t, stored, done.IDs)
+}
+
+func TestTopicThatKeepsMessagesForLongerKeepsAllIDs(t *testing.T) {
+	for reason, settings := range map[string][]string{
+		"may hold messages for": {"retention.ms=172800000", "segment.ms=3600000"}, "keeps messages for ever": {"retention.ms=-1"},
+		"cleanup.policy is compact": {"cleanup.policy=compact"},
+	} {
+		p := newPantry(t, settings...)
+		p.commit(p.group, stored)
+		p.refuses(keep2d, reason)
+		forced := keep2d
+		forced.Force = true
+		done, err := p.Run(t.Context(), forced, by)
+		require.NoError(t, err)
+		require.EqualValues(t, stored, done.IDs)
+	}
+}
+
+// A consumer that is at work commits a moment after it has processed: here, at the second look.
+func TestCommitsOfARunningConsumerAreWaitedFor(t *testing.T) {
+	p := newPantry(t)
+	p.Settle = time.Minute
+	var looks atomic.Int32
+	second := make(chan struct{})
+	p.fake.Cluster.ControlKey(int16(kmsg.OffsetFetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		p.fake.Cluster.KeepControl()
+		if looks.Add(1) == 2 {
+			close(second)
+		}
+		return nil, nil, false
+	})
+	var commit sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	commit.Go(func() {
+		select {
+		case <-second:
+			p.commit(p.group, stored)
+		case <-ctx.Done():
+		}
+	})
+	done, err := p.Run(t.Context(), keep2d, by)
+	cancel()
+	commit.Wait()
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, looks.Load(), int32(2))
+	require.EqualValues(t, stored, done.IDs)
+}
+
+func TestLoopTellsAReasonOnceAndDeletesOnceItIsGone(t *testing.T) {
+	p := newPantry(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var loop sync.WaitGroup
+	rounds := make(chan struct{})
+	loop.Go(func() {
+		p.Loop(ctx, func() config.Retention {
+			select {
+			case rounds <- struct{}{}:
+			case <-ctx.Done():
+			}
+			return keep2d
+		}, "loop")
+	})
+	for range 4 {
+		<-rounds
+	}
+	require.Equal(t, 1, bytes.Count([]byte(p.log.String()), []byte("retention: IDs are kept")), p.log.String())
+	p.commit(p.group, stored)
+	for p.ids() > 0 {
+		<-rounds
+	}
+	<-rounds
+	cancel()
+	loop.Wait()
+	require.Contains(t, p.log.String(), "retention: deleted what is older than it says")
+	require.Contains(t, p.log.String(), "ids=10")
+}
+
+func TestTableIsReadAgainOnlyAfterAPartOfTheAge(t *testing.T) {
+	p := newPantry(t)
+	p.commit(p.group, stored)
+	now := time.Now()
+	due := func(now time.Time) map[string]time.Time {
+		before, err := p.due(t.Context(), map[string]time.Time{"book": now.Add(-2 * day)}, now)
+		require.NoError(t, err)
+		return before
+	}
+	require.NotEmpty(t, due(now))
+	_, err := p.Run(t.Context(), keep2d, by)
+	require.NoError(t, err)
+	require.Empty(t, due(now.Add(2*day/ageParts-time.Hour)))
+	require.NotEmpty(t, due(now.Add(2*day/ageParts+time.Hour)))
+}
+
+func TestLoopSaysWhichRoleIsMissing(t *testing.T) {
+	p := newPantry(t)
+	p.commit(p.group, stored)
+	role := "consumer_" + uuid.NewString()[:8]
+	p.exec(`create role ` + role + `; grant usage on schema firstseen to ` + role + `; grant select on all tables in schema firstseen to ` + role + `;
+		revoke execute on function firstseen.forget_ids from public`)
+	t.Cleanup(func() {
+		_, err := p.db.Pool.Exec(context.Background(), `drop owned by `+role+`; drop role `+role)
+		require.NoError(t, err)
+	})
+	conf := p.db.Pool.Config().Copy()
+	conf.ConnConfig.RuntimeParams["role"] = role
+	pool, err := pgxpool.NewWithConfig(t.Context(), conf)
+	require.NoError(t, err)
+	defer pool.Close()
+	p.Store = p.Store.On(pool)
+	told := p.round(t.Context(), keep2d, "loop", nil)
+	require.Equal(t, told, p.round(t.Context(), keep2d, "loop", told))
+	require.Equal(t, 1, bytes.Count([]byte(p.log.String()), []byte("grant the role firstseen_retention to this login")), p.log.String())
+	require.Equal(t, stored, p.ids())
+}

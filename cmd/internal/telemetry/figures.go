@@ -1,0 +1,141 @@
+package telemetry
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/instruments"
+)
+
+const scope = "github.com/firstseen/firstseen/cmd/internal/telemetry"
+
+// How often Postgres is asked, and how long it may take to answer. A scrape never waits for it.
+const (
+	backlogEvery, backlogLimit = 15 * time.Second, 5 * time.Second
+	sizeEvery, sizeLimit       = 5 * time.Minute, 20 * time.Second
+)
+
+// FiguresConfig says whose figures are measured. All is required.
+type FiguresConfig struct {
+	Store  *dedup.Store
+	Window *Window
+	// Capacity gives the size of Postgres' disk in bytes; 0: not known.
+	Capacity func() int64
+
+	MeterProvider metric.MeterProvider
+	Logger        *slog.Logger
+}
+
+// Figures measures what is known only by asking: what lies in Postgres, and what a Window saw.
+type Figures struct {
+	cfg     FiguresConfig
+	backlog *poll[[]dedup.Backlog]
+	size    *poll[dedup.Size]
+}
+
+// NewFigures makes Figures. They are measured while Run runs.
+func NewFigures(cfg FiguresConfig) *Figures {
+	return &Figures{
+		cfg: cfg,
+		backlog: &poll[[]dedup.Backlog]{what: "backlog", every: backlogEvery, limit: backlogLimit, ask: cfg.Store.Backlog,
+			log: cfg.Logger},
+		size: &poll[dedup.Size]{what: "size", every: sizeEvery, limit: sizeLimit, ask: cfg.Store.Size, log: cfg.Logger},
+	}
+}
+
+// Run asks now and then until ctx ends, and moves the window.
+func (f *Figures) Run(ctx context.Context) {
+	defer f.observe()()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { f.cfg.Window.Run(ctx) })
+	turn := make(chan struct{}, 1) // one question at a time
+	wg.Go(func() { f.backlog.run(ctx, turn) })
+	wg.Go(func() { f.size.run(ctx, turn) })
+}
+
+// figureGauges are their instruments.
+type figureGauges struct {
+	pending, oldest, dead, rows, bytes, used, growth, days, age, throughput, failures metric.Float64Observable
+}
+
+// observe answers with the last figures until stop is called.
+func (f *Figures) observe() (stop func()) {
+	m := f.cfg.MeterProvider.Meter(scope)
+	g := &figureGauges{
+		pending: instruments.Pending.Gauge(m), oldest: instruments.OldestAge.Gauge(m), dead: instruments.Dead.Gauge(m),
+		rows: instruments.Rows.Gauge(m), bytes: instruments.Bytes.Gauge(m), used: instruments.DiskUsed.Gauge(m),
+		growth: instruments.Growth.Gauge(m), days: instruments.DaysLeft.Gauge(m), age: instruments.PollAge.Gauge(m),
+		throughput: instruments.Throughput.Gauge(m), failures: instruments.FailureRatio.Gauge(m),
+	}
+	registration, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		now := time.Now()
+		rates := f.cfg.Window.Rates()
+		o.ObserveFloat64(g.throughput, rates.Throughput)
+		o.ObserveFloat64(g.failures, rates.FailureRatio)
+		if found, ok := latest(o, g.age, f.backlog, now); ok {
+			g.inbox(o, found, now)
+		}
+		if size, ok := latest(o, g.age, f.size, now); ok {
+			g.disk(o, size, f.cfg.Capacity())
+		}
+		return nil
+	}, g.pending, g.oldest, g.dead, g.rows, g.bytes, g.used, g.growth, g.days, g.age, g.throughput, g.failures)
+	if err != nil {
+		otel.Handle(err)
+		return func() {}
+	}
+	return func() { _ = registration.Unregister() }
+}
+
+// latest is a poll's last answer, and tells its age. It is no longer one when it is old.
+func latest[T any](o metric.Observer, age metric.Float64Observable, p *poll[T], now time.Time) (answer T, ok bool) {
+	answer, at := p.last()
+	if at.IsZero() {
+		return answer, false
+	}
+	old := now.Sub(at)
+	o.ObserveFloat64(age, old.Seconds(), instruments.Observe(instruments.Figure.String(p.what))...)
+	return answer, old < 5*p.every
+}
+
+func (g *figureGauges) inbox(o metric.Observer, found []dedup.Backlog, now time.Time) {
+	for i := range found {
+		b := &found[i]
+		of := func(more ...attribute.KeyValue) []metric.ObserveOption {
+			return instruments.Observe(append(more, instruments.Handler.String(b.Handler))...)
+		}
+		age := 0.0
+		if !b.OldestAt.IsZero() {
+			age = max(0, now.Sub(b.OldestAt).Seconds())
+		}
+		o.ObserveFloat64(g.pending, float64(b.Pending), of(instruments.State.String("pending"))...)
+		o.ObserveFloat64(g.pending, float64(b.Failed), of(instruments.State.String("failed"))...)
+		o.ObserveFloat64(g.oldest, age, of()...)
+		o.ObserveFloat64(g.dead, float64(b.Dead), of()...)
+	}
+}
+
+func (g *figureGauges) disk(o metric.Observer, size dedup.Size, capacity int64) {
+	for _, t := range size.Tables {
+		of := instruments.Observe(instruments.Table.String(t.Name))
+		o.ObserveFloat64(g.rows, float64(t.Rows), of...)
+		o.ObserveFloat64(g.bytes, float64(t.Bytes), of...)
+	}
+	o.ObserveFloat64(g.used, float64(size.Used))
+	if size.Growth == (dedup.Growth{}) {
+		return
+	}
+	o.ObserveFloat64(g.growth, float64(size.Growth.IDBytes), instruments.Observe(instruments.Table.String("message_dedup"))...)
+	o.ObserveFloat64(g.growth, float64(size.Growth.InboxBytes), instruments.Observe(instruments.Table.String("inbox"))...)
+	if daily := size.Growth.IDBytes + size.Growth.InboxBytes; capacity > 0 && daily > 0 {
+		o.ObserveFloat64(g.days, max(0, float64(capacity-size.Used)/float64(daily)))
+	}
+}

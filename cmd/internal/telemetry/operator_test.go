@@ -1,0 +1,132 @@
+package telemetry
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/dedup/instruments"
+)
+
+// vocabulary is what queries may name: metrics as Prometheus shows them, and labels.
+func vocabulary(t *testing.T) (metrics, labels map[string]bool) {
+	metrics, labels = map[string]bool{buildInfo: true}, map[string]bool{}
+	for _, s := range catalogue(t) {
+		suffixes := []string{""}
+		if s.Kind == instruments.Histogram {
+			suffixes = []string{"_bucket", "_sum", "_count"}
+		}
+		for _, suffix := range suffixes {
+			metrics[s.name+suffix] = true
+		}
+		for _, l := range s.labels {
+			labels[l] = true
+		}
+	}
+	return metrics, labels
+}
+
+var (
+	ours    = regexp.MustCompile(`\b(firstseen|messaging)_[a-z_]+`)
+	text    = regexp.MustCompile(`"[^"]*"`)
+	process = regexp.MustCompile(`\bprocess_[a-z_]+`)
+)
+
+// requireKnown checks that a query names a metric, and none and no label that does not exist. It gives the metrics.
+func requireKnown(t *testing.T, query string, metrics, labels map[string]bool) (named []string) {
+	t.Helper()
+	for _, name := range ours.FindAllString(text.ReplaceAllString(query, `""`), -1) {
+		require.True(t, metrics[name] || labels[name], "%s in %s", name, query)
+		if metrics[name] {
+			named = append(named, name)
+		}
+	}
+	require.NotEmpty(t, append(named, process.FindString(query)), query)
+	return named
+}
+
+func TestDashboardAsksForMetricsThatExist(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join(docs, "grafana.json"))
+	require.NoError(t, err)
+	var dashboard struct {
+		Panels []struct {
+			Type, Title string
+			Targets     []struct{ Expr string }
+		}
+	}
+	require.NoError(t, json.Unmarshal(raw, &dashboard))
+	metrics, labels := vocabulary(t)
+	var rows []string
+	shown := map[string]bool{}
+	for _, p := range dashboard.Panels {
+		if p.Type == "row" {
+			rows = append(rows, p.Title)
+			continue
+		}
+		require.NotEmpty(t, p.Targets, p.Title)
+		for _, target := range p.Targets {
+			for _, name := range requireKnown(t, target.Expr, metrics, labels) {
+				shown[name] = true
+			}
+		}
+	}
+	require.Equal(t, []string{"Flow", "Lag", "Failures", "Postgres", "Kafka", "Process"}, rows)
+	for _, s := range catalogue(t) {
+		require.True(t, shown[s.name] || shown[s.name+"_bucket"] || shown[s.name+"_sum"], "%s is on no panel", s.name)
+	}
+}
+
+func TestAlertsAskForMetricsThatExistAndSayWhatToDo(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join(docs, "alerts.yaml"))
+	require.NoError(t, err)
+	parsed, err := yaml.Parser().Unmarshal(raw)
+	require.NoError(t, err)
+	again, err := json.Marshal(parsed)
+	require.NoError(t, err)
+	var file struct {
+		Groups []struct {
+			Rules []struct {
+				Alert, Expr string
+				Labels      struct{ Severity string }
+				Annotations struct{ Summary, Description string }
+			}
+		}
+	}
+	require.NoError(t, json.Unmarshal(again, &file))
+	metrics, labels := vocabulary(t)
+	for _, rule := range file.Groups[0].Rules {
+		requireKnown(t, rule.Expr, metrics, labels)
+		require.Contains(t, []string{"page", "ticket"}, rule.Labels.Severity, rule.Alert)
+		require.NotEmpty(t, rule.Annotations.Summary, rule.Alert)
+		require.NotEmpty(t, rule.Annotations.Description, rule.Alert)
+		for _, label := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(rule.Annotations.Summary, -1) {
+			require.Contains(t, rule.Expr, label[1], "%s: its result has no label %s", rule.Alert, label[1])
+		}
+	}
+}
+
+// What promtool thinks of the alerts, where it is installed.
+func TestAlertsComeWhenTheyShould(t *testing.T) {
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("promtool is not on the PATH")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, args := range [][]string{
+		{"check", "rules", filepath.Join(docs, "alerts.yaml")},
+		{"test", "rules", filepath.Join("testdata", "alerts_test.yaml")},
+	} {
+		out, err := exec.CommandContext(ctx, promtool, args...).CombinedOutput()
+		require.NoError(t, err, "promtool %s: %s", strings.Join(args, " "), out)
+	}
+}

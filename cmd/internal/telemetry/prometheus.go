@@ -1,0 +1,54 @@
+package telemetry
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/otlptranslator"
+	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+)
+
+type registerer interface {
+	prometheus.Registerer
+	prometheus.Gatherer
+}
+
+// buildInfo is the metric that says which build this is.
+const buildInfo = "firstseen_build_info"
+
+// newRegistry has what does not come by OpenTelemetry: Go's runtime, the process, the build.
+func newRegistry(cfg Config) registerer {
+	r := prometheus.NewRegistry()
+	build := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: buildInfo, Help: "1; its labels say which build this is.",
+		ConstLabels: prometheus.Labels{"version": cfg.Version, "revision": cfg.Revision, "goversion": runtime.Version()},
+	}, func() float64 { return 1 })
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build)
+	return r
+}
+
+// newReader puts OpenTelemetry's metrics in a registry, under names as Prometheus has them: _total behind counters, the
+// unit behind all.
+func newReader(registry registerer) (sdkmetric.Reader, error) {
+	reader, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo(),
+		otelprometheus.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes))
+	if err != nil {
+		return nil, fmt.Errorf("set up metrics for Prometheus: %w", err)
+	}
+	return reader, nil
+}
+
+// handler answers a few requests at once, in bounded time.
+func handler(registry registerer, log *slog.Logger) http.Handler {
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
+		MaxRequestsInFlight: 4, Timeout: 10 * time.Second, EnableOpenMetrics: true,
+	})
+}

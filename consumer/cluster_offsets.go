@@ -1,0 +1,170 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// TopicPartition names one partition of a topic.
+type TopicPartition struct {
+	Topic     string
+	Partition int32
+}
+
+// GroupOffset is where a group stands in a partition, and what there is of it.
+type GroupOffset struct {
+	Topic     string
+	Partition int32
+	// Committed is the group's committed offset; -1 where it has none.
+	Committed int64
+	// Earliest is the first offset that is left; -1 where it was not found.
+	Earliest int64
+	// Stable is the last stable offset, where the partition ends for readers of committed messages; -1 where it was not
+	// found.
+	Stable int64
+	// End is the high watermark, where it ends for all others; -1 where it was not found.
+	End int64
+}
+
+// Offsets tells where a group stands in the partitions of some topics, sorted. An empty group asks for the partitions
+// only. Topics that do not exist are left out. Beside an error, which names each partition that failed, everything is
+// there that was found. It matches ErrNotAllowed where the ACLs are the cause.
+func (c *Cluster) Offsets(ctx context.Context, group string, topics []string) ([]GroupOffset, error) {
+	parts, err := c.partitions(ctx, topics)
+	committed, earliest, stable, end := map[topicPartition]int64{}, map[topicPartition]int64{}, map[topicPartition]int64{}, map[topicPartition]int64{}
+	faults := []error{err,
+		c.patiently(ctx, func() (err error) { earliest, err = c.wire.listOffsets(ctx, parts, earliestOffset); return err }),
+		c.patiently(ctx, func() (err error) { stable, err = c.wire.listOffsets(ctx, parts, latestOffset); return err }),
+		c.patiently(ctx, func() (err error) { end, err = c.wire.listOffsets(ctx, parts, endOffset); return err }),
+	}
+	if group != "" {
+		faults = append(faults, c.patiently(ctx, func() (err error) {
+			committed, err = c.wire.committedOffsets(ctx, group, parts)
+			return err
+		}))
+	}
+	found := make([]GroupOffset, len(parts))
+	for i, tp := range parts {
+		found[i] = GroupOffset{Topic: tp.topic, Partition: tp.partition, Committed: orNone(committed, tp),
+			Earliest: orNone(earliest, tp), Stable: orNone(stable, tp), End: orNone(end, tp)}
+	}
+	return found, errors.Join(faults...)
+}
+
+func orNone(offsets map[topicPartition]int64, tp topicPartition) int64 {
+	if offset, ok := offsets[tp]; ok {
+		return offset
+	}
+	return -1
+}
+
+// partitions lists the partitions of the topics that exist, sorted.
+func (c *Cluster) partitions(ctx context.Context, topics []string) ([]topicPartition, error) {
+	var found map[string]topicMetadata
+	err := c.patiently(ctx, func() (err error) { found, err = c.wire.metadata(ctx, topics); return err })
+	faults := []error{err}
+	var parts []topicPartition
+	for name, t := range found {
+		if t.err != nil && !isGone(t.err) {
+			faults = append(faults, allowed(fmt.Errorf("topic %s: %w", name, t.err)))
+		}
+		for _, p := range t.partitions {
+			parts = append(parts, topicPartition{name, p.id})
+		}
+	}
+	slices.SortFunc(parts, func(a, b topicPartition) int {
+		return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.partition, b.partition))
+	})
+	return parts, errors.Join(faults...)
+}
+
+// Oldest tells the timestamp of the first message that is left in each partition of a topic. A partition without a message
+// is absent.
+func (c *Cluster) Oldest(ctx context.Context, topic string) (map[int32]time.Time, error) {
+	parts, err := c.partitions(ctx, []string{topic})
+	if err != nil {
+		return nil, err
+	}
+	oldest := map[int32]time.Time{}
+	err = c.patiently(ctx, func() error {
+		found, err := c.wire.listRecords(ctx, parts, 0)
+		for tp, r := range found {
+			if r.offset >= 0 {
+				oldest[tp.partition] = time.UnixMilli(r.timestamp)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return oldest, fmt.Errorf("oldest messages of topic %s: %w", topic, err)
+	}
+	return oldest, nil
+}
+
+// ErrGroupInUse says that a group has members: its offsets are theirs to commit.
+var ErrGroupInUse = errors.New("the group has members")
+
+// CommitOffsets sets a group's committed offsets in a topic: next has the offset to read next for each partition. The
+// group must have no members: Kafka refuses it otherwise, and the error is ErrGroupInUse. A group that does not exist is
+// made.
+func (c *Cluster) CommitOffsets(ctx context.Context, group, topic string, next map[int32]int64) error {
+	if len(next) == 0 {
+		return nil
+	}
+	err := c.patiently(ctx, func() error { return c.wire.commitOffsets(ctx, group, topic, next) })
+	for _, inUse := range []error{kerr.UnknownMemberID, kerr.IllegalGeneration, kerr.RebalanceInProgress} {
+		if errors.Is(err, inUse) {
+			err = fmt.Errorf("%w: %w", ErrGroupInUse, err)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("commit offsets of group %s in topic %s: %w", group, topic, err)
+	}
+	return nil
+}
+
+// commitOffsets commits as nobody's member, which only a group without members allows.
+func (w *wire) commitOffsets(ctx context.Context, group, topic string, next map[int32]int64) error {
+	coordinator, err := w.coordinator(ctx, group)
+	if err != nil {
+		return fmt.Errorf("find the coordinator: %w", err)
+	}
+	answer := kmsg.NewOffsetCommitResponse()
+	// Version 2 lets the broker say how long a commit is kept; from 9 on groups have other kinds of members.
+	err = w.ask(ctx, call{broker: coordinator, request: commitRequest(group, topic, next), min: 2, max: 8}, &answer)
+	if err != nil {
+		return err
+	}
+	left := make(map[topicPartition]error, len(next))
+	for p := range next {
+		left[topicPartition{topic, p}] = errLeftOut
+	}
+	for _, t := range answer.Topics {
+		for _, p := range t.Partitions {
+			left[topicPartition{t.Topic, p.Partition}] = kerr.ErrorForCode(p.ErrorCode)
+		}
+	}
+	return joinByPartition(left)
+}
+
+func commitRequest(group, topic string, next map[int32]int64) *kmsg.OffsetCommitRequest {
+	request := kmsg.NewPtrOffsetCommitRequest()
+	request.Group = group
+	t := kmsg.NewOffsetCommitRequestTopic()
+	t.Topic = topic
+	for _, id := range slices.Sorted(maps.Keys(next)) {
+		p := kmsg.NewOffsetCommitRequestTopicPartition()
+		p.Partition, p.Offset = id, next[id]
+		t.Partitions = append(t.Partitions, p)
+	}
+	request.Topics = append(request.Topics, t)
+	return request
+}

@@ -1,0 +1,48 @@
+package consumer
+
+// admitted waits for a slot, and while what it would be used for is paused. It says whether it got one before the
+// session ended.
+func (w *worker) admitted() bool {
+	s, p := w.session, w.partition
+	for w.unpaused() && s.c.slots.take(s.ctx) {
+		if paused, _ := s.c.processor.Paused(p.topic, p.partition); !paused {
+			return true
+		}
+		s.c.slots.give() // it was paused while others had the slots
+	}
+	return false
+}
+
+// unpaused waits while the partition, or its topic, is paused. What it has fetched and not taken is given up meanwhile:
+// the others need the room. It says whether the session is still alive.
+func (w *worker) unpaused() bool {
+	s, p := w.session, w.partition
+	rested := false
+	for s.ctx.Err() == nil {
+		paused, changed := s.c.processor.Paused(p.topic, p.partition)
+		if !paused {
+			if rested {
+				p.resume(w.next)
+			}
+			return true
+		}
+		if !rested {
+			rested = true
+			s.memory.giveBack(p.rest())
+			w.excuse()
+		}
+		select {
+		case <-s.ctx.Done():
+		case <-changed:
+		}
+	}
+	return false
+}
+
+// excuse says in Postgres that the position was acquired and did not move for another reason than a death, unless a
+// message is suspected already: a process that ends while its partition is paused must not make one suspicious.
+func (w *worker) excuse() {
+	if w.caution.left == 0 {
+		w.leave()
+	}
+}

@@ -1,0 +1,82 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Place is a place in all partitions of a topic: the earliest or the latest one, an offset, or the first message of a
+// time. Make it with EarliestPlace, LatestPlace, OffsetPlace, TimePlace or ParsePlace; the zero Place is no place.
+type Place struct {
+	text   string
+	start  StartAt // empty: none
+	time   time.Time
+	offset int64
+}
+
+// EarliestPlace is the first message that is left in each partition.
+func EarliestPlace() Place { return Place{text: string(Earliest), start: Earliest} }
+
+// LatestPlace is where each partition ends: its last stable offset.
+func LatestPlace() Place { return Place{text: string(Latest), start: Latest} }
+
+// OffsetPlace is one offset in every partition.
+func OffsetPlace(offset int64) Place {
+	return Place{text: strconv.FormatInt(offset, 10), offset: offset}
+}
+
+// TimePlace is the first message whose timestamp is at or after a time, or where there is none that late, the end.
+func TimePlace(at time.Time) Place { return Place{text: at.UTC().Format(time.RFC3339Nano), time: at} }
+
+// ParsePlace reads "earliest", "latest", an offset, a duration before now ("2h" or "2h-ago"), or a time ("2026-03-01" or
+// "2026-03-01T04:05:06Z"). Times without a zone are UTC. The Place's String is the text.
+func ParsePlace(text string, now time.Time) (Place, error) {
+	switch {
+	case text == string(Earliest):
+		return EarliestPlace(), nil
+	case text == string(Latest):
+		return LatestPlace(), nil
+	}
+	if offset, err := strconv.ParseInt(text, 10, 64); err == nil && offset >= 0 {
+		return OffsetPlace(offset), nil
+	}
+	if ago, err := time.ParseDuration(strings.TrimSuffix(text, "-ago")); err == nil && ago >= 0 {
+		return Place{text: text, time: now.Add(-ago)}, nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return Place{text: text, time: at}, nil
+		}
+	}
+	return Place{}, fmt.Errorf("%q is neither earliest nor latest, an offset, a duration like 2h, or a time like 2026-03-01T04:05:06Z", text)
+}
+
+func (p Place) String() string { return p.text }
+
+// isOffset says that the place is an offset by number.
+func (p Place) isOffset() bool { return p.text != "" && p.start == "" && p.time.IsZero() }
+
+// Find finds a place in each of a topic's partitions. An offset is given back for each as it is, whether it is there or
+// not. Waits and errors are those of Earliest.
+func (r *Reader) Find(ctx context.Context, topic string, place Place) (map[int32]int64, error) {
+	switch {
+	case place.start == Earliest:
+		return r.Earliest(ctx, topic)
+	case place.start == Latest:
+		return r.Latest(ctx, topic)
+	case !place.time.IsZero():
+		return r.At(ctx, topic, place.time)
+	case place.text == "":
+		return nil, fmt.Errorf("offsets of topic %s: no place given", topic)
+	}
+	offsets, err := r.Earliest(ctx, topic)
+	for _, partition := range slices.Collect(maps.Keys(offsets)) {
+		offsets[partition] = place.offset
+	}
+	return offsets, err
+}

@@ -1,0 +1,42 @@
+package consumer
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// rate spreads messages over time: so many a second, 0 for no limit. It is safe for concurrent use.
+type rate struct {
+	perSecond int
+
+	mu   sync.Mutex
+	next time.Time // when the next message may come
+}
+
+// chunk is how many messages of n may come at once: a second's.
+func (r *rate) chunk(n int) int {
+	if r.perSecond <= 0 {
+		return n
+	}
+	return min(n, r.perSecond)
+}
+
+// take waits until n messages may come, and says whether ctx is still alive.
+func (r *rate) take(ctx context.Context, n int) bool {
+	if r.perSecond <= 0 || n == 0 {
+		return ctx.Err() == nil
+	}
+	return sleep(ctx, r.wait(n, time.Now()))
+}
+
+func (r *rate) wait(n int, now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.next.Before(now) {
+		r.next = now
+	}
+	at := r.next
+	r.next = at.Add(time.Duration(float64(n) / float64(r.perSecond) * float64(time.Second)))
+	return at.Sub(now)
+}

@@ -1,0 +1,119 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/handlers"
+)
+
+// replayPart takes one partition through a replay. One goroutine at a time uses it.
+type replayPart struct {
+	*replayRun
+	position *dedup.Position
+	at       *dedup.ReplayRange
+	caution  *caution
+	log      *slog.Logger
+
+	limit  int       // messages a batch; lowered where batches take too long
+	looked time.Time // when the parked messages were counted last
+	parked int       // how many of them there are, as far as is known
+}
+
+// process takes a page to its end, in batches.
+func (p *replayPart) process(ctx context.Context, ms []dedup.Message, next int64) error {
+	for retry := newBackoff(); p.position.Next < next; {
+		n, to := p.cut(ms, next)
+		if !p.rate.take(ctx, n) || !p.hasRoom(ctx) {
+			return cmp.Or(context.Cause(ctx), errParkedStay)
+		}
+		r, err := p.caution.process(p.work, handlers.Batch{Position: p.position, Next: to, Messages: ms[:n], Replayed: true})
+		if err == nil {
+			p.limit = min(p.limit+max(1, p.limit/8), p.reader.cfg.MaxBatch)
+			p.parked += r.Parked
+			retry = newBackoff()
+		} else if n, to, err = p.recover(ctx, err, ms, n, next, retry); err != nil {
+			return err
+		}
+		ms = ms[n:]
+		p.done(p.at, to, n, r)
+	}
+	return nil
+}
+
+// cut is how many of the messages go into the next batch, and the offset after it.
+func (p *replayPart) cut(ms []dedup.Message, next int64) (n int, to int64) {
+	most := p.limit
+	if p.caution.left > 0 {
+		most = 1
+	}
+	if most = p.rate.chunk(most); len(ms) <= most {
+		return len(ms), next
+	}
+	return most, ms[most].Offset
+}
+
+// recover decides what a failed batch means: an error ends the replay. Else it is tried again, after a pause, unless it
+// turned out to be done: then n are, up to the offset to.
+func (p *replayPart) recover(ctx context.Context, failure error, ms []dedup.Message, n int, next int64, retry retries) (done int, to int64, err error) {
+	var moved *dedup.MovedError
+	switch {
+	case errors.As(failure, &moved) && moved.Next > p.position.Next && moved.Next <= next:
+		p.log.Warn("the answer to a commit was lost; it had taken effect", "offset", moved.Next)
+		p.position.Next = moved.Next
+		done, _ = slices.BinarySearchFunc(ms, moved.Next, func(m dedup.Message, next int64) int { return cmp.Compare(m.Offset, next) })
+		return done, moved.Next, nil
+	case errors.Is(failure, dedup.ErrFenced):
+		return 0, 0, ErrReplayTaken
+	case moved != nil:
+		return 0, 0, fmt.Errorf("partition %d: its position was moved by somebody else: %w", p.at.Partition, failure)
+	case ctx.Err() != nil:
+		return 0, 0, context.Cause(ctx)
+	}
+	if tooSlow(failure) {
+		p.limit = max(1, n/2)
+	}
+	pause := retry.next()
+	p.log.Error("batch failed; it is tried again", "error", failure, "offset", p.position.Next, "messages", n,
+		"again_in", pause.Round(time.Millisecond))
+	sleep(ctx, pause)
+	return 0, p.position.Next, nil
+}
+
+// parkedPatience is how long a replay waits for parked messages of which none is settled.
+const parkedPatience = 5 * time.Minute
+
+// errParkedStay ends a replay that has parked as much as it may.
+var errParkedStay = fmt.Errorf("too many messages are parked, and none was settled for %s: see why their handlers fail, whether "+
+	"they are paused, and whether `firstseen run` works on them; then go on", parkedPatience)
+
+// hasRoom waits while too many of the partition's messages are parked, and says whether the replay is to go on.
+func (p *replayPart) hasRoom(ctx context.Context) bool {
+	most, least := p.cfg.MaxParked, -1
+	for since := time.Now(); p.parked > 0 && (p.parked > most || time.Since(p.looked) >= parkedCheck); {
+		n, err := p.processor.Store().Unfinished(ctx, p.state.Topic, p.at.Partition, most+1)
+		if p.looked = time.Now(); err != nil {
+			return ctx.Err() == nil // the next batch will meet the same trouble, and say so
+		}
+		if p.parked = n; n <= most {
+			break
+		}
+		if least < 0 || n < least {
+			least, since = n, time.Now()
+		}
+		if time.Since(since) > parkedPatience {
+			return false
+		}
+		p.log.Warn("the replay waits: too many of the partition's messages are parked, which `firstseen run` works on", "parked", n, "most", most)
+		if !sleep(ctx, parkedCheck) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}

@@ -1,0 +1,162 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/handlers"
+)
+
+// prepare fills in the defaults and reports every fault of what is asked for.
+func (c *Replay) prepare(p *handlers.Processor) error {
+	var faults []error
+	settings := Config{Topics: []Topic{c.Topic}}
+	if err := settings.prepareTopics(p.Topics()); err != nil {
+		faults = append(faults, err)
+	}
+	c.Topic = settings.Topics[0]
+	if c.Group == "" {
+		faults = append(faults, errors.New("group: a name is required"))
+	}
+	c.Name, c.MaxParked = cmp.Or(c.Name, c.Topic.Name), cmp.Or(max(0, c.MaxParked), defaultMaxParked)
+	c.From, c.To = cmp.Or(c.From, EarliestPlace()), cmp.Or(c.To, LatestPlace())
+	if c.From.isOffset() && c.To.isOffset() && c.From.offset > c.To.offset {
+		faults = append(faults, fmt.Errorf("from %s to %s is no range", c.From, c.To))
+	}
+	c.Partitions = slices.Compact(slices.Sorted(slices.Values(c.Partitions)))
+	return errors.Join(faults...)
+}
+
+// defaultMaxParked is that of Config.
+var defaultMaxParked = Config{}.WithDefaults().MaxParked
+
+// beginReplay gives the replay of that name where there is one, and else sets a new one down.
+func (r *Reader) beginReplay(ctx context.Context, p *handlers.Processor, cfg *Replay) (state *dedup.Replay, resumed bool, err error) {
+	state, resumed, err = r.findReplay(ctx, p, cfg)
+	if err != nil || resumed {
+		return state, resumed, err
+	}
+	begun, err := p.Store().BeginReplay(ctx, state, cfg.Fresh)
+	if err != nil {
+		return nil, false, err
+	}
+	if begun {
+		state.BegunAt = time.Now()
+		return state, false, nil
+	}
+	return r.findReplay(ctx, p, cfg) // somebody was faster
+}
+
+// findReplay gives the replay of that name where there is one, and else what a new one would be. It changes nothing.
+func (r *Reader) findReplay(ctx context.Context, p *handlers.Processor, cfg *Replay) (state *dedup.Replay, resumed bool, err error) {
+	if err := cfg.prepare(p); err != nil {
+		return nil, false, err
+	}
+	topic, ends, err := r.lookUp(ctx, cfg.Topic.Name, nil, latestOffset)
+	if err != nil {
+		return nil, false, err
+	}
+	if !cfg.Fresh {
+		state, err = p.Store().Replay(ctx, dedup.ReplayConsumer(cfg.Group, cfg.Name), cfg.Topic.Name)
+		if err != nil || state != nil {
+			return state, true, errors.Join(err, cfg.goesOn(p, state, topic.id))
+		}
+	}
+	state, err = r.planReplay(ctx, p, cfg, topic, ends)
+	return state, false, err
+}
+
+// goesOn says why a replay that was begun can't go on as it is asked for now.
+func (c *Replay) goesOn(p *handlers.Processor, state *dedup.Replay, topicID uuid.UUID) error {
+	asked := c.asked(p)
+	switch {
+	case state == nil:
+		return nil
+	case state.Asked != asked:
+		return fmt.Errorf("there is a replay %q of it already, which was begun %s (%s), and now is asked for %s: ask as "+
+			"before to go on, begin anew (fresh), or give this one another name", c.Name, state.BegunAt.UTC().Format("2006-01-02 15:04:05"),
+			state.Asked, asked)
+	case state.Left() > 0 && state.TopicID != uuid.Nil && topicID != uuid.Nil && state.TopicID != topicID:
+		return errors.New("it was deleted and created again since the replay began: begin anew (fresh)")
+	}
+	return nil
+}
+
+// planReplay resolves the places.
+func (r *Reader) planReplay(ctx context.Context, p *handlers.Processor, cfg *Replay, topic topicMetadata, ends map[int32]int64) (*dedup.Replay, error) {
+	earliest, err := r.Earliest(ctx, topic.name)
+	if err != nil {
+		return nil, err
+	}
+	from, err := r.Find(ctx, topic.name, cfg.From)
+	if err != nil {
+		return nil, err
+	}
+	to, err := r.Find(ctx, topic.name, cfg.To)
+	if err != nil {
+		return nil, err
+	}
+	stands, err := groupStands(ctx, p.Store(), cfg.Group, topic)
+	if err != nil {
+		return nil, err
+	}
+	state := &dedup.Replay{Consumer: dedup.ReplayConsumer(cfg.Group, cfg.Name), Topic: topic.name, TopicID: topic.id, Asked: cfg.asked(p)}
+	var faults []error
+	partitions := cfg.Partitions
+	if partitions == nil {
+		partitions = slices.Sorted(maps.Keys(ends))
+	}
+	for _, id := range partitions {
+		if _, there := ends[id]; !there {
+			faults = append(faults, fmt.Errorf("partition %d %w", id, errMissing))
+			continue
+		}
+		first, end := from[id], min(to[id], ends[id])
+		if next, ok := stands[id]; ok {
+			end = min(end, next)
+		}
+		if end = max(end, 0); first < min(end, earliest[id]) {
+			faults = append(faults, r.lost(topic.name, id, first, min(end, earliest[id])))
+			first = earliest[id]
+		}
+		first = min(first, end)
+		state.Ranges = append(state.Ranges, dedup.ReplayRange{Partition: id, From: first, To: end, Next: first})
+	}
+	return state, errors.Join(faults...)
+}
+
+// lost is what messages that are not there any more mean.
+func (r *Reader) lost(topic string, partition int32, from, to int64) error {
+	if r.cfg.OnLoss == Continue {
+		r.cfg.Logger.Error("messages were deleted before they were read: LOST", "partition", topicPartition{topic, partition}.String(),
+			"from", from, "to", to-1, "count", to-from)
+		return nil
+	}
+	return fmt.Errorf("messages %d to %d of partition %d are not in Kafka any more: begin at %d or at earliest, or continue on loss",
+		from, to-1, partition, to)
+}
+
+// groupStands is where a group stands in a topic as it is now, by partition. A position in a topic that was deleted since
+// says nothing.
+func groupStands(ctx context.Context, store *dedup.Store, group string, topic topicMetadata) (map[int32]int64, error) {
+	positions, err := store.Positions(ctx, group)
+	if err != nil {
+		return nil, err
+	}
+	stands := map[int32]int64{}
+	for _, p := range positions {
+		other := p.TopicID != uuid.Nil && topic.id != uuid.Nil && p.TopicID != topic.id
+		if p.Topic == topic.name && p.Next >= 0 && !other {
+			stands[p.Partition] = p.Next
+		}
+	}
+	return stands, nil
+}

@@ -1,0 +1,178 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// Reset is where a group that has no members is to go on in a topic, in Postgres and in Kafka. Make it with PlanReset.
+type Reset struct {
+	Group, Topic string
+	TopicID      uuid.UUID // zero where the brokers are older than 2.8
+	Partitions   []ResetPartition
+}
+
+// ResetPartition is one partition's part of a Reset.
+type ResetPartition struct {
+	Partition int32
+	// Position is where the group stands in Postgres, and Committed in Kafka; -1 where there is nothing.
+	Position, Committed int64
+	// From is where the group would go on without the reset, the lower of the two; -1 where neither is known.
+	From int64
+	// To is where it is to go on.
+	To int64
+	// Skipped is how many offsets that are left would never be handled, and Again how many would be read again, in which
+	// what was seen is a duplicate.
+	Skipped, Again int64
+}
+
+// Skipped is how many offsets of all partitions would never be handled.
+func (r *Reset) Skipped() (n int64) {
+	for _, p := range r.Partitions {
+		n += p.Skipped
+	}
+	return n
+}
+
+// PlanReset finds out what moving a group to a place would mean, and changes nothing. partitions nil: all. An offset
+// beyond what a partition holds is taken for the nearest that it does. It is an error where the topic or a partition does
+// not exist, and ErrGroupInUse where the group has members.
+func (c *Cluster) PlanReset(ctx context.Context, store *dedup.Store, group, topic string, to Place, partitions []int32) (*Reset, error) {
+	plan, err := c.planReset(ctx, store, group, topic, to, partitions)
+	if err != nil {
+		return nil, fmt.Errorf("reset group %s in topic %s: %w", group, topic, err)
+	}
+	return plan, nil
+}
+
+func (c *Cluster) planReset(ctx context.Context, store *dedup.Store, group, topic string, to Place, partitions []int32) (*Reset, error) {
+	if err := c.requireEmpty(ctx, group); err != nil {
+		return nil, err
+	}
+	target, facts, err := c.find(ctx, topic, to)
+	if err != nil {
+		return nil, err
+	}
+	stands, err := groupStands(ctx, store, group, facts)
+	if err != nil {
+		return nil, err
+	}
+	offsets, err := c.Offsets(ctx, group, []string{topic})
+	if err != nil {
+		return nil, err
+	}
+	known, err := store.KnowsTopic(ctx, group, topic)
+	if err != nil {
+		return nil, err
+	}
+	if !known && partitions != nil {
+		return nil, errors.New("the group has no position in it yet: reset all partitions, or have them begun by a first start")
+	}
+	plan := &Reset{Group: group, Topic: topic, TopicID: facts.id}
+	for _, at := range offsets {
+		if partitions == nil || slices.Contains(partitions, at.Partition) {
+			plan.Partitions = append(plan.Partitions, resetOf(at, orMinusOne(stands, at.Partition), target[at.Partition]))
+		}
+	}
+	return plan, missing(partitions, offsets)
+}
+
+// resetOf is what a reset means for one partition.
+func resetOf(at GroupOffset, position, to int64) ResetPartition {
+	p := ResetPartition{Partition: at.Partition, Position: position, Committed: at.Committed, From: max(position, at.Committed)}
+	if position >= 0 && at.Committed >= 0 {
+		p.From = min(position, at.Committed)
+	}
+	p.To = max(at.Earliest, min(to, at.Stable))
+	if p.From >= 0 {
+		p.Skipped = max(0, p.To-max(p.From, at.Earliest))
+		p.Again = max(0, min(p.From, at.Stable)-p.To)
+	}
+	return p
+}
+
+func orMinusOne(offsets map[int32]int64, partition int32) int64 {
+	if offset, ok := offsets[partition]; ok {
+		return offset
+	}
+	return -1
+}
+
+// missing names the partitions that are not there.
+func missing(partitions []int32, found []GroupOffset) error {
+	var faults []error
+	for _, id := range partitions {
+		if !slices.ContainsFunc(found, func(o GroupOffset) bool { return o.Partition == id }) {
+			faults = append(faults, fmt.Errorf("partition %d %w", id, errMissing))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// find is Reader.Find with an end, and with what the cluster tells of the topic.
+func (c *Cluster) find(ctx context.Context, topic string, place Place) (map[int32]int64, topicMetadata, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*c.cfg.RequestTimeout)
+	defer cancel()
+	r := &Reader{cfg: c.cfg, transport: c.transport, wire: c.wire}
+	facts, _, err := r.lookUp(ctx, topic, nil, latestOffset)
+	if err != nil {
+		return nil, facts, err
+	}
+	offsets, err := r.Find(ctx, topic, place)
+	return offsets, facts, err
+}
+
+// Reset moves the group: first its positions in Postgres, with a note in the audit, then its offsets in Kafka. A group
+// goes on at the lower of the two, so that where only the first is done nothing is skipped; doing it again repairs that.
+// Whoever still owns one of the positions is fenced. It is ErrGroupInUse where the group has members, and nothing is moved
+// then; a member that comes in between may have it fail after the first step.
+func (c *Cluster) Reset(ctx context.Context, store *dedup.Store, plan *Reset, by dedup.By) error {
+	next := make(map[int32]int64, len(plan.Partitions))
+	for _, p := range plan.Partitions {
+		next[p.Partition] = p.To
+	}
+	if err := c.requireEmpty(ctx, plan.Group); err != nil {
+		return fmt.Errorf("reset group %s in topic %s: %w", plan.Group, plan.Topic, err)
+	}
+	if err := store.ResetPositions(ctx, plan.Group, plan.Topic, plan.TopicID, next, by); err != nil {
+		return err
+	}
+	if err := c.CommitOffsets(ctx, plan.Group, plan.Topic, next); err != nil {
+		return fmt.Errorf("the positions in Postgres are moved and the offsets in Kafka are not; the group skips nothing, and "+
+			"goes on at the lower of the two; reset it again: %w", err)
+	}
+	return nil
+}
+
+// requireEmpty says who the members of a group are.
+func (c *Cluster) requireEmpty(ctx context.Context, group string) error {
+	g, err := c.Group(ctx, group)
+	if err != nil || len(g.Members) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w, stop them first: %s", ErrGroupInUse, membersText(g.Members))
+}
+
+func membersText(members []Member) string {
+	texts := make([]string, len(members))
+	for i, m := range members {
+		count := map[string]int{}
+		for _, p := range m.Partitions {
+			count[p.Topic]++
+		}
+		var has []string
+		for _, topic := range slices.Sorted(maps.Keys(count)) {
+			has = append(has, fmt.Sprintf("%d of %s", count[topic], topic))
+		}
+		texts[i] = fmt.Sprintf("%s at %s (partitions: %s)", m.ClientID, strings.TrimPrefix(m.Host, "/"), strings.Join(has, ", "))
+	}
+	return strings.Join(texts, "; ")
+}

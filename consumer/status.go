@@ -1,0 +1,163 @@
+package consumer
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// State is what a Consumer is at.
+type State string
+
+// The states, in their order; after a drain comes Joining again, or Ended.
+const (
+	Starting  State = "starting"  // Run was not called, or no topic has been found yet
+	Joining   State = "joining"   // the group has not assigned partitions
+	Consuming State = "consuming" // partitions are assigned, though there may be none
+	Draining  State = "draining"  // partitions are being given up; open batches are finished
+	Ended     State = "ended"     // Run has returned, or is about to
+)
+
+// Status is what a Consumer is at, as of one moment.
+type Status struct {
+	State State
+	Since time.Time // of the state
+	// KafkaSince is since when no broker has answered any request. Zero: the last request was answered, or none was made.
+	KafkaSince time.Time
+	// Generation is the group's, of the partitions; 0 while there are none.
+	Generation int32
+	// Partitions are those assigned to this member, sorted by topic and partition.
+	Partitions []PartitionStatus
+	// Rebalances counts the assignments since the start.
+	Rebalances int64
+	// Pauses are what operators have paused in the inbox, as last looked up. Nobody may change the slice.
+	Pauses []dedup.Pause
+}
+
+// PartitionStatus is where one partition stands.
+type PartitionStatus struct {
+	Topic     string
+	Partition int32
+
+	Next          int64 // the offset to process next; -1: the position is not acquired yet
+	Committed     int64 // the offset committed to Kafka; -1: none, or not looked up yet
+	End           int64 // the last stable offset, as the broker last told it; -1: not known yet
+	HighWatermark int64 // the partition's end, open transactions included; -1: not known yet
+
+	// Lag is how many offsets lie between Next and End. What lies beyond End waits for a producer's open transaction, and
+	// is nobody's lag. -1: not known.
+	Lag int64
+	// LagTime is how old the message at Next is, by its timestamp. 0: nothing waits, or it has not been fetched.
+	LagTime time.Duration
+	// CaughtUp says that everything below End is processed. Transaction markers and gaps of compaction are no messages.
+	CaughtUp bool
+
+	// Held says why the partition waits, by one of the codes Held...; empty: it does not.
+	Held      string
+	HeldSince time.Time // zero: not held
+	// Paused says that an operator has paused the partition or its topic.
+	Paused bool
+	// OpenTransaction is since when a producer's open transaction is known to hold End back. Zero: none does.
+	OpenTransaction time.Time
+}
+
+// Status tells how the consumer is: before, during and after Run. It asks nobody and waits for nothing. It is safe for
+// concurrent use.
+func (c *Consumer) Status() Status {
+	status, s := c.life.status()
+	status.KafkaSince, status.Pauses = c.wire.silentSince(), c.processor.Pauses()
+	if s == nil {
+		return status
+	}
+	status.Generation = s.generation.ID
+	status.Partitions = make([]PartitionStatus, 0, len(s.partitions))
+	for tp, p := range s.partitions {
+		next, committed := s.offsets.of(tp)
+		st := p.status(next, committed, time.Now())
+		st.Paused, _ = c.processor.Paused(tp.topic, tp.partition)
+		status.Partitions = append(status.Partitions, st)
+	}
+	slices.SortFunc(status.Partitions, func(a, b PartitionStatus) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	return status
+}
+
+// status is the partition's, given its position and the committed offset.
+func (p *partition) status(next, committed int64, now time.Time) PartitionStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	st := PartitionStatus{Topic: p.topic, Partition: p.partition, Next: next, Committed: committed,
+		End: p.lastStable, HighWatermark: p.highWatermark, Lag: -1}
+	if next >= 0 && p.lastStable >= 0 {
+		st.Lag = max(0, p.lastStable-next)
+		st.CaughtUp = st.Lag == 0
+	}
+	if oldest := p.oldestWaiting(); oldest.UnixMilli() > 0 && !st.CaughtUp { // before 1970: it has none
+		st.LagTime = max(0, now.Sub(oldest))
+	}
+	hold := p.stopped
+	if hold.code == "" {
+		hold = p.waits
+	}
+	st.Held, st.HeldSince = hold.code, hold.since
+	if p.highWatermark > p.lastStable && p.next >= p.lastStable && p.stalledAt == p.lastStable {
+		st.OpenTransaction = p.stalledSince
+	}
+	return st
+}
+
+// oldestWaiting is the timestamp of the first message that is there and not processed; zero: none is there. Call it with
+// mu held.
+func (p *partition) oldestWaiting() time.Time {
+	if p.front.IsZero() && len(p.records) > 0 {
+		return time.UnixMilli(p.records[0].timestamp)
+	}
+	return p.front
+}
+
+// life is what a consumer is at.
+type life struct {
+	mu         sync.Mutex
+	state      State
+	since      time.Time
+	session    *session // nil: no partitions are assigned
+	rebalances int64
+}
+
+func newLife() *life { return &life{state: Starting, since: time.Now()} }
+
+func (l *life) status() (Status, *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Status{State: l.state, Since: l.since, Rebalances: l.rebalances}, l.session
+}
+
+// enter begins a state in which no partitions are assigned.
+func (l *life) enter(state State) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.session = nil; l.state != state {
+		l.state, l.since = state, time.Now()
+	}
+}
+
+// assigned begins to consume a session's partitions.
+func (l *life) assigned(s *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state, l.since, l.session = Consuming, time.Now(), s
+	l.rebalances++
+}
+
+// drains says that a session gives its partitions up. It may be told late, when something else has begun.
+func (l *life) drains(s *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.session == s && l.state == Consuming {
+		l.state, l.since = Draining, time.Now()
+	}
+}

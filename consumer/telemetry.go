@@ -1,0 +1,203 @@
+package consumer
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/instruments"
+)
+
+const scope = "github.com/firstseen/firstseen/consumer"
+
+// The operations on Kafka, as the semantic conventions name them.
+const (
+	pollOperation    = "poll"
+	processOperation = "process"
+)
+
+// Why a batch was taken back, beside the codes of held partitions.
+const (
+	failedCommitLost = "commit_lost" // its commit's answer was lost; it had taken effect
+	failedFenced     = "fenced"      // another owner has the partition
+	failedMoved      = "moved"       // the position is not where this owner left it
+	failedAbandoned  = "abandoned"   // it did not end in time when the partitions were given up
+)
+
+// telemetry is what a Consumer, or a Reader, measures and traces with. The attributes of what is counted for each batch
+// and fetch are made once.
+type telemetry struct {
+	tracer trace.Tracer
+	meter  metric.Meter
+	base   []attribute.KeyValue // the group, where there is one
+
+	consumed, fetchBytes, failures, rebalances, fences, lost metric.Int64Counter
+	requests, process, batch                                 metric.Float64Histogram
+
+	ofGroup []metric.AddOption
+	polled  []metric.RecordOption
+}
+
+func newTelemetry(cfg *Config) *telemetry {
+	meters, tracers := cfg.MeterProvider, cfg.TracerProvider
+	if meters == nil {
+		meters = otel.GetMeterProvider()
+	}
+	if tracers == nil {
+		tracers = otel.GetTracerProvider()
+	}
+	m := meters.Meter(scope)
+	t := &telemetry{
+		tracer: tracers.Tracer(scope), meter: m,
+		consumed: instruments.Consumed.Counter(m), fetchBytes: instruments.FetchBytes.Counter(m),
+		failures: instruments.BatchFailures.Counter(m), rebalances: instruments.Rebalances.Counter(m),
+		fences: instruments.Fences.Counter(m), lost: instruments.Lost.Counter(m),
+		requests: instruments.ClientDuration.Histogram(m), process: instruments.ProcessDuration.Histogram(m),
+		batch: instruments.BatchSize.Histogram(m),
+	}
+	if cfg.Group != "" {
+		t.base = []attribute.KeyValue{instruments.Group.String(cfg.Group)}
+	}
+	t.ofGroup = instruments.Add(t.base...)
+	t.polled = instruments.Record(t.polling()...)
+	if cfg.Group != "" {
+		t.begin(cfg.Topics)
+	}
+	return t
+}
+
+// begin has the counters start at 0: of one that appears with its first event a rate shows nothing of that event.
+func (t *telemetry) begin(topics []Topic) {
+	ctx := context.Background()
+	t.rebalances.Add(ctx, 0, t.ofGroup...)
+	for _, topic := range topics {
+		t.consumed.Add(ctx, 0, t.receiving(topic.Name)...)
+		t.fences.Add(ctx, 0, t.about(topic.Name)...)
+		t.lost.Add(ctx, 0, t.about(topic.Name)...)
+		for _, reason := range []string{HeldPostgres, HeldHandler, failedFenced, failedMoved, failedAbandoned} {
+			t.failures.Add(ctx, 0, t.about(topic.Name, instruments.Reason.String(reason))...)
+		}
+	}
+}
+
+func (t *telemetry) with(more ...attribute.KeyValue) []attribute.KeyValue {
+	return append(t.base[:len(t.base):len(t.base)], more...)
+}
+
+func (t *telemetry) about(topic string, more ...attribute.KeyValue) []metric.AddOption {
+	return instruments.Add(t.with(append(more, instruments.Topic.String(topic))...)...)
+}
+
+func (t *telemetry) polling() []attribute.KeyValue {
+	return t.with(instruments.Kafka, instruments.Operation.String(pollOperation), instruments.Type.String("receive"))
+}
+
+func (t *telemetry) receiving(topic string) []metric.AddOption {
+	return t.about(topic, instruments.Kafka, instruments.Operation.String(pollOperation))
+}
+
+// fetched notes a fetch. One that brought messages, or an error, has a span.
+func (t *telemetry) fetched(since time.Time, leader int32, fetched []fetchedPartition, err error) {
+	ctx := context.Background()
+	messages, size := 0, 0
+	for i := range fetched {
+		messages += len(fetched[i].records)
+		size += fetched[i].bytes
+	}
+	options := t.polled
+	if err != nil {
+		options = instruments.Record(append(t.polling(), instruments.ErrorType.String(instruments.KindOf(err)))...)
+	}
+	t.requests.Record(ctx, time.Since(since).Seconds(), options...)
+	t.fetchBytes.Add(ctx, int64(size), t.ofGroup...)
+	if messages == 0 && err == nil {
+		return
+	}
+	_, span := t.tracer.Start(ctx, pollOperation, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(since))
+	if span.IsRecording() {
+		span.SetAttributes(append(t.polling(), instruments.Messages.Int(messages), instruments.Broker.Int(int(leader)))...)
+	}
+	instruments.End(span, err)
+}
+
+// skipped counts offsets that were deleted before they were read.
+func (t *telemetry) skipped(topic string, n int64) {
+	t.lost.Add(context.Background(), n, t.about(topic)...)
+}
+
+// batches is what a worker measures its batches with.
+type batches struct {
+	*telemetry
+	topic           string
+	span            string
+	start           []trace.SpanStartOption
+	received        []metric.AddOption
+	took, contained []metric.RecordOption
+}
+
+func (t *telemetry) batches(tp topicPartition) *batches {
+	topic := instruments.Topic.String(tp.topic)
+	processing := t.with(instruments.Kafka, topic, instruments.Operation.String(processOperation))
+	return &batches{
+		telemetry: t, topic: tp.topic, span: processOperation + " " + tp.topic,
+		start: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(append(processing,
+			instruments.Type.String(processOperation), instruments.Partition.String(strconv.Itoa(int(tp.partition))))...)},
+		received:  t.receiving(tp.topic),
+		took:      instruments.Record(processing...),
+		contained: instruments.Record(t.with(topic)...),
+	}
+}
+
+// taken counts messages that are to be processed.
+func (b *batches) taken(n int) {
+	if n > 0 {
+		b.consumed.Add(context.Background(), int64(n), b.received...)
+	}
+}
+
+// begin begins the span of a batch, linked to those that sent its messages. One without messages has none.
+func (b *batches) begin(ctx context.Context, ms []dedup.Message) (context.Context, trace.Span) {
+	if len(ms) == 0 {
+		return ctx, trace.SpanFromContext(ctx)
+	}
+	ctx, span := b.tracer.Start(ctx, b.span, b.start...)
+	if span.IsRecording() {
+		span.SetAttributes(instruments.Messages.Int(len(ms)), instruments.Offset.Int64(ms[0].Offset))
+		instruments.Link(span, instruments.Of(ms))
+	}
+	return ctx, span
+}
+
+// end notes how a batch went.
+func (b *batches) end(span trace.Span, since time.Time, messages int, err error) {
+	ctx := context.Background()
+	options := b.took
+	if err != nil {
+		options = instruments.Record(b.with(instruments.Kafka, instruments.Topic.String(b.topic),
+			instruments.Operation.String(processOperation), instruments.ErrorType.String(instruments.KindOf(err)))...)
+	}
+	b.process.Record(ctx, time.Since(since).Seconds(), options...)
+	b.batch.Record(ctx, float64(messages), b.contained...)
+	instruments.End(span, err)
+}
+
+// failed counts a batch that was taken back, by why.
+func (b *batches) failed(reason string) {
+	b.failures.Add(context.Background(), 1, b.about(b.topic, instruments.Reason.String(reason))...)
+}
+
+// ousted counts a batch that was refused because the partition is another owner's, or its position moved.
+func (b *batches) ousted(moved *dedup.MovedError) {
+	if moved != nil {
+		b.failed(failedMoved)
+		return
+	}
+	b.failed(failedFenced)
+	b.fences.Add(context.Background(), 1, b.about(b.topic)...)
+}

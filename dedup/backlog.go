@@ -1,0 +1,80 @@
+package dedup
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// BacklogCap is how many rows of each kind Store.Backlog counts for a handler at most.
+const BacklogCap = 100_000
+
+// Backlog is what one handler has not done, or was given up of it.
+type Backlog struct {
+	Handler string
+	// Pending are parked messages that no attempt has failed on, Failed those with at least one that has.
+	Pending, Failed int64
+	// Dead are dead letters, Lanes the queues of what is parked.
+	Dead, Lanes int64
+	// OldestAt is since when the parked message has waited that has waited longest; zero where none is parked.
+	OldestAt time.Time
+	// Capped says that there are more than were counted.
+	Capped bool
+}
+
+// Parked is how many messages wait for a later attempt.
+func (b *Backlog) Parked() int64 { return b.Pending + b.Failed }
+
+// backlogSQL looks at no more than $2 rows of a table for each handler, in the order of the indexes.
+const backlogSQL = `
+select h.handler, p.pending, p.failed, d.dead, l.lanes, p.oldest, greatest(p.pending + p.failed, d.dead, l.lanes) >= $2
+from (select distinct s.handler from firstseen.scopes s where s.inbox = $1) h
+cross join lateral (
+	select count(*) filter (where c.attempts = 0) as pending, count(*) filter (where c.attempts > 0) as failed,
+		min(c.parked_at) as oldest
+	from (select m.attempts, m.parked_at
+		from firstseen.scopes s
+		cross join lateral (select * from firstseen.parked p where p.scope_id = s.scope_id limit $2) m
+		where s.inbox = $1 and s.handler = h.handler
+		limit $2) c) p
+cross join lateral (
+	select count(*) as lanes
+	from (select from firstseen.scopes s
+		cross join lateral (select from firstseen.lanes l where l.scope_id = s.scope_id limit $2) m
+		where s.inbox = $1 and s.handler = h.handler
+		limit $2) c) l
+cross join lateral (
+	select count(*) as dead
+	from (select from firstseen.scopes s
+		cross join lateral (select from firstseen.dead_letters d where d.scope_id = s.scope_id limit $2) m
+		where s.inbox = $1 and s.handler = h.handler
+		limit $2) c) d
+order by h.handler`
+
+// Backlog counts what waits in Postgres, for each handler of the inbox that was ever given a message. It stays cheap
+// however much that is: of each kind it counts BacklogCap and one more at most, and says so by Capped. OldestAt is then
+// that of those counted.
+func (s *Store) Backlog(ctx context.Context) ([]Backlog, error) {
+	var found []Backlog
+	err := s.look(ctx, []string{"enable_seqscan", "enable_bitmapscan"}, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.inSchema(backlogSQL), s.cfg.Inbox, BacklogCap+1)
+		if err != nil {
+			return err
+		}
+		found, err = pgx.CollectRows(rows, scanBacklog)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("count the backlog of inbox %s: %w", s.cfg.Inbox, err)
+	}
+	return found, nil
+}
+
+func scanBacklog(row pgx.CollectableRow) (b Backlog, err error) {
+	var oldest *time.Time
+	err = row.Scan(&b.Handler, &b.Pending, &b.Failed, &b.Dead, &b.Lanes, &oldest, &b.Capped)
+	b.OldestAt = deref(oldest)
+	return b, err
+}

@@ -1,0 +1,77 @@
+package dedup
+
+import (
+	"context"
+	"time"
+)
+
+// Stuck are an inbox's lanes that nobody works on, or that those who do don't survive. Each is counted up to 10,000.
+type Stuck struct {
+	// Overdue is how many are due for longer than was asked and not paused, and Since when the first of them was.
+	Overdue int64
+	Since   time.Time
+	// Deadly is how many were claimed at least three times since they last got anywhere, and Claims how often at most.
+	Deadly int64
+	Claims int
+}
+
+const stuckSQL = `
+with overdue as (
+	select l.due_at
+	from firstseen.scopes s
+	cross join lateral (
+		select l.due_at from firstseen.lanes l
+		where l.scope_id = s.scope_id and l.due_at < now() - make_interval(secs => $2)
+			and not exists (
+				select from firstseen.pauses p
+				where p.inbox = s.inbox and (p.kind = 'handler' and p.name = s.handler
+					or p.kind <> 'handler' and p.name = l.topic and p."partition" in (-1, l."partition")))
+		order by l.due_at
+		limit 10000) l
+	where s.inbox = $1
+	limit 10000),
+deadly as (
+	select l.claims
+	from (select l.scope_id, l.claims from firstseen.lanes l limit 100000) l
+	join firstseen.scopes s using (scope_id)
+	where s.inbox = $1 and l.claims >= 3
+	limit 10000)
+select (select count(*) from overdue), coalesce((select min(due_at) from overdue), now()),
+	(select count(*) from deadly), coalesce((select max(claims) from deadly), 0)`
+
+// Stuck looks for lanes that have been due for longer than wait, and for lanes that are claimed again and again.
+func (s *Store) Stuck(ctx context.Context, wait time.Duration) (f Stuck, err error) {
+	err = s.lookOne(ctx, stuckSQL, []any{s.cfg.Inbox, wait.Seconds()}, &f.Overdue, &f.Since, &f.Deadly, &f.Claims)
+	return f, err
+}
+
+// Publication is how far the dead letters of an inbox are published. Each is counted up to 10,000.
+type Publication struct {
+	// Waiting is how many have waited for longer than was asked, and Since when the first of them died.
+	Waiting int64
+	Since   time.Time
+	// Refused is how many of the newest its broker never takes.
+	Refused int64
+}
+
+const publicationSQL = `
+with waiting as (
+	select d.died_at
+	from firstseen.dead_letters d
+	join firstseen.scopes s using (scope_id)
+	where s.inbox = $1 and d.published_at is null and d.died_at < now() - make_interval(secs => $2)
+	order by d.died_at, d.seq
+	limit 10000),
+newest as (
+	select d.published_at
+	from (select d.scope_id, d.published_at from firstseen.dead_letters d order by d.died_at desc, d.seq desc limit 10000) d
+	join firstseen.scopes s using (scope_id)
+	where s.inbox = $1)
+select (select count(*) from waiting), coalesce((select min(died_at) from waiting), now()),
+	(select count(*) from newest where published_at = 'infinity')`
+
+// Publication looks for dead letters that are not in the dead letter topic and died longer than wait ago.
+func (s *Store) Publication(ctx context.Context, wait time.Duration) (p Publication, err error) {
+	err = s.lookOne(ctx, publicationSQL, []any{s.cfg.Inbox, wait.Seconds()}, &p.Waiting, &p.Since, &p.Refused)
+	return p, err
+}

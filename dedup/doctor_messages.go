@@ -1,0 +1,163 @@
+package dedup
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Newest tells of the messages that the schema's inboxes processed last.
+type Newest struct {
+	// Messages is how many of the inbox were looked at, and Since when the first of them was received.
+	Messages int64
+	Since    time.Time
+	// Early is how many of them were produced after they were received, by more than a minute: by a clock that is wrong.
+	// Earliest is by how much at most.
+	Early    int64
+	Earliest time.Duration
+	// Refused is how many messages came without a usable ID since then, by reason, counted up to Messages' limit.
+	Refused map[Reason]int64
+}
+
+const newestSQL = `
+with newest as (
+	select i.scope_id, i.received_at, i.produced_at - i.received_at as early
+	from firstseen.inbox i
+	order by i.received_at desc, i.seq desc
+	limit $2)
+select count(*), coalesce(min(n.received_at), now() - interval '1 day'),
+	count(*) filter (where n.early > interval '1 minute'), coalesce(extract(epoch from max(n.early)), 0)::float8
+from newest n
+join firstseen.scopes s using (scope_id)
+where s.inbox = $1`
+
+const refusedSQL = `
+select d.reason, count(*)
+from (select d.reason, d.scope_id from firstseen.dead_letters d where d.died_at >= $2 order by d.died_at desc, d.seq desc limit $3) d
+join firstseen.scopes s using (scope_id)
+where s.inbox = $1 and d.reason = any($4)
+group by d.reason`
+
+// refusals are the reasons for which an ID is not usable.
+var refusals = []Reason{ReasonMissingID, ReasonAmbiguousID, ReasonIDTooLong, ReasonIDNotScalar, ReasonNilID, ReasonNotJSON, ReasonBadTenant}
+
+// newestFirst has the newest rows read through the primary keys of the inbox's days.
+var newestFirst = []string{"enable_seqscan", "enable_bitmapscan", "enable_sort"}
+
+// Newest looks at the last messages of the schema, up to limit.
+func (s *Store) Newest(ctx context.Context, limit int) (n Newest, err error) {
+	err = s.look(ctx, newestFirst, func(tx pgx.Tx) error {
+		var early float64
+		err := tx.QueryRow(ctx, s.inSchema(newestSQL), s.cfg.Inbox, limit).Scan(&n.Messages, &n.Since, &n.Early, &early)
+		if err != nil {
+			return err
+		}
+		n.Earliest = time.Duration(early * float64(time.Second))
+		n.Refused, err = s.refused(ctx, tx, n.Since, limit)
+		return err
+	})
+	if err != nil {
+		return n, fmt.Errorf("look at the newest messages of inbox %s: %w", s.cfg.Inbox, err)
+	}
+	return n, nil
+}
+
+func (s *Store) refused(ctx context.Context, tx pgx.Tx, since time.Time, limit int) (map[Reason]int64, error) {
+	rows, err := tx.Query(ctx, s.inSchema(refusedSQL), s.cfg.Inbox, since, limit, refusals)
+	if err != nil {
+		return nil, err
+	}
+	counts := map[Reason]int64{}
+	var reason Reason
+	var n int64
+	_, err = pgx.ForEachRow(rows, []any{&reason, &n}, func() error {
+		counts[reason] = n
+		return nil
+	})
+	return counts, err
+}
+
+// Repeats tells how often the same content came under another ID.
+type Repeats struct {
+	// Messages is how many were compared: of 32 bytes to 64 KiB, since smaller ones are often the same by right.
+	Messages int64
+	// Repeated is how many of them had topic, key and value of an earlier one, and an ID of their own.
+	Repeated int64
+}
+
+const repeatsSQL = `
+with newest as (
+	select i.scope_id, i.topic, i.key, i.payload, i.message_id
+	from firstseen.inbox i
+	order by i.received_at desc, i.seq desc
+	limit $2),
+contents as (
+	select count(*) as copies, count(distinct n.message_id) as ids
+	from newest n
+	join firstseen.scopes s using (scope_id)
+	where s.inbox = $1 and octet_length(n.payload) between 32 and 65536
+	group by n.scope_id, n.topic, n.key, sha256(n.payload))
+select coalesce(sum(copies), 0)::bigint, coalesce(sum(ids - 1), 0)::bigint from contents`
+
+// Repeats compares the last messages of the schema, up to limit.
+func (s *Store) Repeats(ctx context.Context, limit int) (r Repeats, err error) {
+	err = s.look(ctx, []string{"enable_seqscan", "enable_bitmapscan"}, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, s.inSchema(repeatsSQL), s.cfg.Inbox, limit).Scan(&r.Messages, &r.Repeated)
+	})
+	if err != nil {
+		return r, fmt.Errorf("compare the newest messages of inbox %s: %w", s.cfg.Inbox, err)
+	}
+	return r, nil
+}
+
+// HandlerAge says since when a handler has had a scope in an inbox, and whether it is at work.
+type HandlerAge struct {
+	Inbox, Handler string
+	Since          time.Time
+	// Active says that some of the schema's newest messages are its.
+	Active bool
+}
+
+const handlerAgesSQL = `
+with active as (
+	select distinct n.scope_id
+	from (select i.scope_id from firstseen.inbox i order by i.received_at desc, i.seq desc limit $1) n)
+select s.inbox, s.handler, min(s.created_at), bool_or(a.scope_id is not null)
+from firstseen.scopes s
+left join active a using (scope_id)
+group by s.inbox, s.handler
+order by 3, 1, 2
+limit 1000`
+
+// HandlerAges lists the handlers of all inboxes of the schema, those that came first first, up to a thousand; the newest
+// messages are up to limit.
+func (s *Store) HandlerAges(ctx context.Context, limit int) (found []HandlerAge, err error) {
+	err = s.look(ctx, []string{"enable_seqscan", "enable_bitmapscan"}, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.inSchema(handlerAgesSQL), limit)
+		if err != nil {
+			return err
+		}
+		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[HandlerAge])
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the handlers of schema %s: %w", s.cfg.Schema, err)
+	}
+	return found, nil
+}
+
+// countedOfDefault is how many rows of the inbox's default partition are counted at most.
+const countedOfDefault = 10_000
+
+// StrayRows counts the messages in the inbox's default partition, up to 10,000: their day had no partition when they came.
+func (s *Store) StrayRows(ctx context.Context) (n int64, err error) {
+	err = s.look(ctx, nil, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, s.inSchema(`select count(*) from (select from firstseen.inbox_default limit $1) d`), countedOfDefault).Scan(&n)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count the rows of the inbox's default partition: %w", err)
+	}
+	return n, nil
+}

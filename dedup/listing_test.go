@@ -1,0 +1,236 @@
+package dedup_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
+)
+
+// settled accepts messages that have a status from the beginning.
+func (s *stage) settled(status dedup.Status, scope int32, ms ...dedup.Message) {
+	s.t.Helper()
+	b := &dedup.Batch{}
+	for i := range ms {
+		e := dedup.Entry{Scope: scope, Message: &ms[i], Lane: dedup.OrderByKey.Lane(&ms[i])}
+		switch status {
+		case dedup.StatusPending:
+			e.State, e.Due = dedup.Parked, time.Hour
+		case dedup.StatusFailed:
+			e.State, e.Due, e.Attempts, e.Reason, e.Error = dedup.Parked, time.Hour, 3, "handler_failed", "no such account"
+		case dedup.StatusDead:
+			e.State, e.Attempts, e.Reason, e.Error = dedup.Dead, 10, "attempts_exhausted", "no such account"
+		}
+		b.Entries = append(b.Entries, e)
+	}
+	s.accept(b)
+}
+
+func (s *stage) list(l dedup.Listing) ([]dedup.Listed, dedup.Cursor) {
+	s.t.Helper()
+	if l.Limit == 0 {
+		l.Limit = 1000
+	}
+	found, next, err := s.store.Messages(s.t.Context(), l)
+	require.NoError(s.t, err)
+	return found, next
+}
+
+func listedIDs(found []dedup.Listed) []uuid.UUID {
+	var ids []uuid.UUID
+	for _, m := range found {
+		ids = append(ids, m.Message.ID)
+	}
+	return ids
+}
+
+func TestMessagesAreListedByWhatBecameOfThem(t *testing.T) {
+	s := newStage(t)
+	sent := map[dedup.Status]dedup.Message{}
+	for i, status := range dedup.Statuses {
+		m := full(int64(i))
+		sent[status] = m
+		s.settled(status, s.scope, m)
+	}
+	for status, want := range sent {
+		found, next := s.list(dedup.Listing{Status: status, Content: true})
+		require.Len(t, found, 1, status)
+		require.Empty(t, next)
+		m := found[0]
+		require.True(t, want.Timestamp.Equal(m.Message.Timestamp))
+		m.Message.Timestamp = want.Timestamp
+		require.Equal(t, want, m.Message)
+		require.Equal(t, []any{"test", "h", status}, []any{m.Inbox, m.Handler, m.Status})
+		require.WithinDuration(t, time.Now(), m.ReceivedAt, time.Minute)
+		require.WithinDuration(t, time.Now(), m.At, time.Minute)
+		require.Equal(t, len(want.Key)+len(want.Value)+len(dedup.AppendHeaders(nil, want.Headers)), m.Bytes)
+		waits := status == dedup.StatusPending || status == dedup.StatusFailed
+		require.Equal(t, waits, m.DueAt.After(time.Now()), status)
+		require.Equal(t, waits || status == dedup.StatusDead, m.Lane != uuid.Nil, status)
+		bare, _ := s.list(dedup.Listing{Status: status})
+		require.Equal(t, m.Bytes, bare[0].Bytes)
+		require.Equal(t, [][]byte{nil, nil}, [][]byte{bare[0].Message.Key, bare[0].Message.Value})
+		require.Empty(t, bare[0].Message.Headers)
+	}
+	failed, _ := s.list(dedup.Listing{Status: dedup.StatusFailed})
+	require.Equal(t, []any{3, "handler_failed", "no such account", dedup.Parked}, []any{failed[0].Attempts, failed[0].Reason, failed[0].Error, failed[0].State})
+	dead, _ := s.list(dedup.Listing{Status: dedup.StatusDead})
+	require.Equal(t, []any{10, "attempts_exhausted", dedup.Dead}, []any{dead[0].Attempts, dead[0].Reason, dead[0].State})
+	_, _, err := s.store.Messages(t.Context(), dedup.Listing{Status: "lost", Limit: 1})
+	require.ErrorContains(t, err, `status "lost" is none of [pending failed processed dead]`)
+}
+
+func TestFilterPicksMessagesOfEveryStatus(t *testing.T) {
+	s := newStage(t)
+	book := s.scopes(dedup.ScopeKey{Handler: "book"}, dedup.ScopeKey{Handler: "book", Tenant: "blue"})
+	for _, status := range dedup.Statuses {
+		a, b, c := message(0, "k1"), message(1, "k2"), message(2, "")
+		c.Topic = "returns"
+		s.settled(status, s.scope, a)
+		s.settled(status, book[0], b)
+		s.settled(status, book[1], c)
+		for name, test := range map[string]struct {
+			filter dedup.Filter
+			want   []uuid.UUID
+		}{
+			"none":    {dedup.Filter{}, []uuid.UUID{c.ID, b.ID, a.ID}},
+			"handler": {dedup.Filter{Handler: "book"}, []uuid.UUID{c.ID, b.ID}},
+			"tenant":  {dedup.Filter{Handler: "book", Tenant: "blue"}, []uuid.UUID{c.ID}},
+			"topic":   {dedup.Filter{Topic: "returns"}, []uuid.UUID{c.ID}},
+			"key":     {dedup.Filter{Key: []byte("k1")}, []uuid.UUID{a.ID}},
+			"empty":   {dedup.Filter{Key: []byte{}}, []uuid.UUID{c.ID}},
+			"from":    {dedup.Filter{From: time.Now().Add(time.Hour)}, nil},
+			"to":      {dedup.Filter{To: time.Now().Add(-time.Hour)}, nil},
+			"between": {dedup.Filter{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour), Topic: "orders"}, []uuid.UUID{b.ID, a.ID}},
+			"ids":     {dedup.Filter{IDs: []uuid.UUID{b.ID, uuid.New()}}, []uuid.UUID{b.ID}},
+		} {
+			found, _ := s.list(dedup.Listing{Status: status, Filter: test.filter})
+			require.Equal(t, test.want, listedIDs(found), "%s by %s", status, name)
+		}
+	}
+	found, _ := s.list(dedup.Listing{Status: dedup.StatusFailed, Filter: dedup.Filter{Reason: "other"}})
+	require.Empty(t, found)
+	found, _ = s.list(dedup.Listing{Status: dedup.StatusProcessed, Filter: dedup.Filter{Reason: "does not count"}})
+	require.Len(t, found, 3)
+}
+
+func TestPagesOfMessagesHoldStillWhileMoreCome(t *testing.T) {
+	s := newStage(t)
+	for _, status := range dedup.Statuses {
+		var want, got []uuid.UUID
+		for n := range 4 { // five at the same time
+			var ms []dedup.Message
+			for i := range 5 {
+				ms = append(ms, message(int64(5*n+i), "k"))
+				want = append(want, ms[i].ID)
+			}
+			s.settled(status, s.scope, ms...)
+		}
+		l := dedup.Listing{Status: status, Limit: 3}
+		for page := 0; page == 0 || l.After != ""; page++ {
+			found, next := s.list(l)
+			require.LessOrEqual(t, len(found), 3)
+			got = append(got, listedIDs(found)...)
+			l.After = next
+			s.settled(status, s.scope, message(int64(100+page), "k"))
+		}
+		require.Len(t, got, len(want), status)
+		require.ElementsMatch(t, want, got, status)
+		_, _, err := s.store.Messages(t.Context(), dedup.Listing{Status: status, Limit: 3, After: "x1.2"})
+		var cursor *dedup.CursorError
+		require.ErrorAs(t, err, &cursor)
+	}
+}
+
+func TestPageIsShorterWhereItsContentIsLarge(t *testing.T) {
+	s := newStage(t)
+	var want []uuid.UUID
+	for n := range 5 {
+		m := message(int64(n), "k")
+		m.Value = make([]byte, 6<<20)
+		s.settled(dedup.StatusDead, s.scope, m)
+		want = append(want, m.ID)
+	}
+	slices.Reverse(want)
+	first, next := s.list(dedup.Listing{Status: dedup.StatusDead, Content: true})
+	require.Equal(t, want[:2], listedIDs(first))
+	second, _ := s.list(dedup.Listing{Status: dedup.StatusDead, Content: true, After: next})
+	require.Equal(t, want[2:4], listedIDs(second))
+	bare, next := s.list(dedup.Listing{Status: dedup.StatusDead})
+	require.Equal(t, want, listedIDs(bare))
+	require.Empty(t, next)
+}
+
+func TestInboxIsReadBackFromTheNewestWithoutASort(t *testing.T) {
+	db := deduptest.New(t)
+	var plans strings.Builder
+	s := stageOn(t, db, explained(t, db.DSN, &plans), dedup.Config{})
+	s.exec(`with m as (select gen_random_uuid() as id, n from generate_series(1, 20000) n),
+		seen as (insert into firstseen.message_dedup (scope_id, message_id, first_seen_at)
+			select $1, id, date_trunc('day', now()) + n * interval '1 s' from m)
+		insert into firstseen.inbox (received_at, seq, scope_id, message_id, topic, "partition", "offset")
+		select date_trunc('day', now()) + n * interval '1 s', n, $1, id, case n when 5 then 'rare' else 'orders' end, 0, n from m`, s.scope)
+	s.exec(`analyze firstseen.inbox, firstseen.message_dedup, firstseen.scopes`)
+	midnight := time.Now().UTC().Truncate(24 * time.Hour)
+	plans.Reset()
+	found, _ := s.list(dedup.Listing{Status: dedup.StatusProcessed, Filter: dedup.Filter{Topic: "orders"}, Limit: 10})
+	require.EqualValues(t, 20000, found[0].Message.Offset)
+	found, _ = s.list(dedup.Listing{Status: dedup.StatusProcessed, Filter: dedup.Filter{Topic: "rare", From: midnight, To: midnight.AddDate(0, 0, 1)}})
+	require.Len(t, found, 1)
+	text := plans.String()
+	require.Contains(t, text, "Index Scan Backward using inbox_"+midnight.Format("20060102")+"_pkey")
+	require.NotContains(t, text, "Sort  (")
+	require.NotContains(t, text, "Seq Scan on inbox_")
+
+	plans.Reset()
+	byID, _ := s.list(dedup.Listing{Status: dedup.StatusProcessed, Filter: dedup.Filter{IDs: listedIDs(found)}})
+	require.Equal(t, found, byID)
+	require.Contains(t, plans.String(), "Index Scan using message_dedup_pkey")
+	require.NotContains(t, plans.String(), "Seq Scan on inbox_"+midnight.Format("20060102"))
+}
+
+func TestListEndsWithTheTimeOfWhoeverAsked(t *testing.T) {
+	s := newStage(t)
+	tx, err := s.admin.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+	_, err = tx.Exec(t.Context(), `lock table firstseen.parked in access exclusive mode`)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, _, err = s.store.Messages(ctx, dedup.Listing{Status: dedup.StatusFailed, Limit: 1})
+	require.ErrorContains(t, err, "57014", "ended by Postgres, so that the connection outlives it")
+}
+
+func TestListsAreGivenInEveryModeThatAPoolerMayNeed(t *testing.T) {
+	s := newStage(t)
+	m := message(0, "k")
+	s.settled(dedup.StatusFailed, s.scope, m)
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+		pool := openPool(t, s.dsn, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+		store, err := dedup.Attach(t.Context(), pool, dedup.Config{Inbox: "test"})
+		require.NoError(t, err)
+		f := dedup.Filter{Key: m.Key, IDs: []uuid.UUID{m.ID}, From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)}
+		for _, status := range dedup.Statuses {
+			found, _, err := store.Messages(t.Context(), dedup.Listing{Status: status, Filter: f, Limit: 1, Content: true})
+			require.NoError(t, err, "%s %s", mode, status)
+			require.Equal(t, status == dedup.StatusFailed, len(found) == 1)
+		}
+		backlog, err := store.Backlog(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 1, backlog[0].Failed)
+		_, _, err = store.Audit(t.Context(), dedup.AuditFilter{Actor: "ann", From: time.Now()}, "a9", 1)
+		require.NoError(t, err)
+		_, err = store.Standings(t.Context())
+		require.NoError(t, err)
+	}
+}

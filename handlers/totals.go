@@ -1,0 +1,120 @@
+package handlers
+
+import (
+	"sync/atomic"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// Totals are what a Processor has done since it was made. Each message counts once for every handler of its topic, and
+// only what was committed counts: not a batch whose commit's answer was lost, though it may have taken effect.
+type Totals struct {
+	// Batches are transactions over messages that came.
+	Batches int64
+	// Handled messages took effect: with their batch, from a lane, or by a detached handler's call.
+	Handled int64
+	// Failed are tries of a message that its handler failed on, also those that Unavailable has count no attempt.
+	Failed int64
+	// Duplicates were seen before.
+	Duplicates int64
+	// Parked messages were put in a lane when they came: theirs was not the turn, they failed, or their handler is a
+	// detached one. Those that fail again in their lane are not counted again.
+	Parked int64
+	// Dead messages went to the dead letters, at once or from a lane.
+	Dead int64
+	// Conflicts came under an ID that was seen with another content.
+	Conflicts int64
+	// Buried messages are copies of dead letters.
+	Buried int64
+}
+
+// Totals are what was done so far, in this process. It is cheap.
+func (p *Processor) Totals() Totals { return p.totals.read() }
+
+type totals struct {
+	batches, handled, failed, duplicates, parked, dead, conflicts, buried atomic.Int64
+}
+
+// came counts what became of a batch's messages for one handler.
+func (t *totals) came(r Result) {
+	t.handled.Add(int64(r.New))
+	t.duplicates.Add(int64(r.Duplicates))
+	t.parked.Add(int64(r.Parked))
+	t.dead.Add(int64(r.Dead))
+	t.conflicts.Add(int64(r.Conflicts))
+	t.buried.Add(int64(r.Buried))
+}
+
+func (t *totals) read() Totals {
+	return Totals{
+		Batches: t.batches.Load(), Handled: t.handled.Load(), Failed: t.failed.Load(), Duplicates: t.duplicates.Load(),
+		Parked: t.parked.Load(), Dead: t.dead.Load(), Conflicts: t.conflicts.Load(), Buried: t.buried.Load(),
+	}
+}
+
+// tries are failed tries of messages, by reason. The zero value has none, and can't be added to.
+type tries map[string]int
+
+func (t tries) sum() (n int) {
+	for _, failed := range t {
+		n += failed
+	}
+	return n
+}
+
+// committed counts what became of a batch's messages, once its transaction has committed. failing are the turns of
+// handlers that have failed on some.
+func (p *Processor) committed(ms []dedup.Message, entries []dedup.Entry, targets []*registered, failing []*run) (sum Result) {
+	if len(ms) == 0 {
+		return sum
+	}
+	p.totals.batches.Add(1)
+	for i, target := range targets {
+		of := entries[i*len(ms) : (i+1)*len(ms)]
+		r := count(of)
+		p.totals.came(r)
+		p.telemetry.came(target, ms[0].Topic, r)
+		if r.Dead > 0 {
+			p.telemetry.died(target, of)
+		}
+		sum.add(r)
+	}
+	for _, r := range failing {
+		p.failed(r)
+	}
+	return sum
+}
+
+// settled counts what became of parked messages, once it is committed.
+func (p *Processor) settled(r *run, entries []dedup.Entry) {
+	handled, dead := 0, 0
+	for i := range entries {
+		switch entries[i].State {
+		case dedup.Processed:
+			handled++
+		case dedup.Dead:
+			dead++
+		}
+	}
+	p.totals.handled.Add(int64(handled))
+	p.totals.dead.Add(int64(dead))
+	p.telemetry.left(r.target, handled, dead)
+	if dead > 0 {
+		p.telemetry.died(r.target, entries)
+	}
+	p.failed(r)
+}
+
+func (p *Processor) failed(r *run) {
+	p.totals.failed.Add(int64(r.tries.sum()))
+	p.telemetry.failed(r.target, r.tries)
+}
+
+func (r *Result) add(o Result) {
+	r.New += o.New
+	r.Duplicates += o.Duplicates
+	r.Parked += o.Parked
+	r.Dead += o.Dead
+	r.Conflicts += o.Conflicts
+	r.Buried += o.Buried
+}
