@@ -17,14 +17,14 @@ create table firstseen.replays (
 
 -- begin_replay sets down the ranges of a replay, and its positions at their beginnings, and says whether it did: where
 -- the consumer has some in the topic they stand, unless p_fresh. The epochs rise, which fences a process that still works
--- on the ranges of before.
+-- on the ranges of before; one that is stopped within its transaction is not waited for without end.
 -- +goose StatementBegin
 create or replace function firstseen.begin_replay(
     p_consumer text, p_topic text, p_topic_id uuid, p_asked text, p_partitions int[], p_from bigint[], p_to bigint[], p_fresh boolean)
 returns boolean
 language plpgsql
 set search_path = firstseen, pg_temp
-set lock_timeout = '10s' -- of a process that is stopped within its transaction
+set lock_timeout = '10s'
 as $$
 begin
     perform pg_advisory_xact_lock('positions'::regclass::oid::int, hashtext(p_consumer || ' ' || p_topic));
