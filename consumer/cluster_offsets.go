@@ -59,8 +59,9 @@ func (c *Cluster) Offsets(ctx context.Context, group string, topics []string) ([
 	return found, errors.Join(faults...)
 }
 
-func orNone(offsets map[topicPartition]int64, tp topicPartition) int64 {
-	if offset, ok := offsets[tp]; ok {
+// orNone is the offset there, or -1.
+func orNone[K comparable](offsets map[K]int64, at K) int64 {
+	if offset, ok := offsets[at]; ok {
 		return offset
 	}
 	return -1

@@ -79,7 +79,7 @@ func (c *Cluster) planReset(ctx context.Context, store *dedup.Store, group, topi
 	plan := &Reset{Group: group, Topic: topic, TopicID: facts.id}
 	for _, at := range offsets {
 		if partitions == nil || slices.Contains(partitions, at.Partition) {
-			plan.Partitions = append(plan.Partitions, resetOf(at, orMinusOne(stands, at.Partition), target[at.Partition]))
+			plan.Partitions = append(plan.Partitions, resetOf(at, orNone(stands, at.Partition), target[at.Partition]))
 		}
 	}
 	return plan, missing(partitions, offsets)
@@ -97,13 +97,6 @@ func resetOf(at GroupOffset, position, to int64) ResetPartition {
 		p.Again = max(0, min(p.From, at.Stable)-p.To)
 	}
 	return p
-}
-
-func orMinusOne(offsets map[int32]int64, partition int32) int64 {
-	if offset, ok := offsets[partition]; ok {
-		return offset
-	}
-	return -1
 }
 
 // missing names the partitions that are not there.

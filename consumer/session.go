@@ -266,14 +266,7 @@ func (o *offsets) committedTo(tp topicPartition) (next int64, ok bool) {
 func (o *offsets) of(tp topicPartition) (done, committed int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	done, committed = -1, -1
-	if next, ok := o.done[tp]; ok {
-		done = next
-	}
-	if next, ok := o.committed[tp]; ok {
-		committed = next
-	}
-	return done, committed
+	return orNone(o.done, tp), orNone(o.committed, tp)
 }
 
 // toCommit gives what is processed beyond what is committed: offsets are never moved back, whatever Postgres says.

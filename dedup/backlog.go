@@ -57,15 +57,7 @@ order by h.handler`
 // however much that is: of each kind it counts BacklogCap and one more at most, and says so by Capped. OldestAt is then
 // that of those counted.
 func (s *Store) Backlog(ctx context.Context) ([]Backlog, error) {
-	var found []Backlog
-	err := s.look(ctx, []string{"enable_seqscan", "enable_bitmapscan"}, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, s.inSchema(backlogSQL), s.cfg.Inbox, BacklogCap+1)
-		if err != nil {
-			return err
-		}
-		found, err = pgx.CollectRows(rows, scanBacklog)
-		return err
-	})
+	found, err := lookAll(ctx, s, []string{"enable_seqscan", "enable_bitmapscan"}, scanBacklog, backlogSQL, s.cfg.Inbox, BacklogCap+1)
 	if err != nil {
 		return nil, fmt.Errorf("count the backlog of inbox %s: %w", s.cfg.Inbox, err)
 	}

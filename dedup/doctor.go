@@ -22,15 +22,7 @@ where d.scope_id = 1 and d.message_id = any('{00000000-0000-0000-0000-0000000000
 
 // LookupPlan gives the plan by which Postgres looks message IDs up, and whether that is by their primary key.
 func (s *Store) LookupPlan(ctx context.Context) (plan string, byKey bool, err error) {
-	var lines []string
-	err = s.look(ctx, byIndex, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, s.inSchema(lookupPlanSQL))
-		if err != nil {
-			return err
-		}
-		lines, err = pgx.CollectRows(rows, pgx.RowTo[string])
-		return err
-	})
+	lines, err := lookAll(ctx, s, byIndex, pgx.RowTo[string], lookupPlanSQL)
 	if err != nil {
 		return "", false, fmt.Errorf("explain the look-up of message IDs: %w", err)
 	}
@@ -57,14 +49,7 @@ type EmptyID struct {
 // EmptyIDs finds the nil and the max UUID among the IDs that were seen, in up to 100 scopes. [Identity] refuses them; they
 // come from code that sets Message.ID itself.
 func (s *Store) EmptyIDs(ctx context.Context) (found []EmptyID, err error) {
-	err = s.look(ctx, []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"}, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, s.inSchema(emptyIDsSQL), s.cfg.Inbox, []uuid.UUID{uuid.Nil, uuid.Max})
-		if err != nil {
-			return err
-		}
-		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[EmptyID])
-		return err
-	})
+	found, err = lookAll(ctx, s, []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"}, pgx.RowToStructByPos[EmptyID], emptyIDsSQL, s.cfg.Inbox, []uuid.UUID{uuid.Nil, uuid.Max})
 	if err != nil {
 		return nil, fmt.Errorf("look for empty message IDs in inbox %s: %w", s.cfg.Inbox, err)
 	}
@@ -139,14 +124,7 @@ limit 100000`
 
 // Positions lists a consumer's positions, sorted.
 func (s *Store) Positions(ctx context.Context, consumer string) (found []StatedPosition, err error) {
-	err = s.look(ctx, nil, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, s.inSchema(positionsSQL), consumer)
-		if err != nil {
-			return err
-		}
-		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[StatedPosition])
-		return err
-	})
+	found, err = lookAll(ctx, s, nil, pgx.RowToStructByPos[StatedPosition], positionsSQL, consumer)
 	if err != nil {
 		return nil, fmt.Errorf("list the positions of %s: %w", consumer, err)
 	}

@@ -134,14 +134,7 @@ limit 1000`
 // HandlerAges lists the handlers of all inboxes of the schema, those that came first first, up to a thousand; the newest
 // messages are up to limit.
 func (s *Store) HandlerAges(ctx context.Context, limit int) (found []HandlerAge, err error) {
-	err = s.look(ctx, []string{"enable_seqscan", "enable_bitmapscan"}, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, s.inSchema(handlerAgesSQL), limit)
-		if err != nil {
-			return err
-		}
-		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[HandlerAge])
-		return err
-	})
+	found, err = lookAll(ctx, s, []string{"enable_seqscan", "enable_bitmapscan"}, pgx.RowToStructByPos[HandlerAge], handlerAgesSQL, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list the handlers of schema %s: %w", s.cfg.Schema, err)
 	}

@@ -29,3 +29,16 @@ func (s *Store) look(ctx context.Context, off []string, do func(pgx.Tx) error) e
 		return do(tx)
 	})
 }
+
+// lookAll reads all rows of a query in such a transaction.
+func lookAll[T any](ctx context.Context, s *Store, off []string, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, err error) {
+	err = s.look(ctx, off, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.inSchema(sql), args...)
+		if err != nil {
+			return err
+		}
+		found, err = pgx.CollectRows(rows, scan)
+		return err
+	})
+	return found, err
+}

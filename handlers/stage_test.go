@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -33,22 +32,11 @@ type stage struct {
 }
 
 // log keeps what was logged.
-type log struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *log) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
+type log struct{ deduptest.Log }
 
 // lines are those of a level.
 func (l *log) lines(level slog.Level) (lines []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.text.String()) {
+	for line := range strings.Lines(l.String()) {
 		if strings.Contains(line, " level="+level.String()+" ") {
 			lines = append(lines, line)
 		}

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/dedup/deduptest"
 )
 
 func TestBenchRefusesWrongUsageBeforeItStartsAnything(t *testing.T) {
@@ -106,7 +108,7 @@ func startBench(t *testing.T, args ...string) *demo {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o755), "Postgres runs as somebody else where this is root")
-	b := &demo{program: &program{t: t, log: &output{}, done: make(chan struct{})}, tmp: dir}
+	b := &demo{program: &program{t: t, log: &deduptest.Log{}, done: make(chan struct{})}, tmp: dir}
 	b.cmd = exec.Command(built(t), append([]string{"bench"}, args...)...)
 	b.cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	b.cmd.Stdout, b.cmd.Stderr = b.log, b.log

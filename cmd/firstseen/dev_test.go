@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/dedup/deduptest"
 )
 
 // demo is a `firstseen dev` as a child process, with a temporary directory of its own.
@@ -29,7 +31,7 @@ func startDemo(t *testing.T, args ...string) *demo {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o755), "Postgres runs as somebody else where this is root")
-	d := &demo{program: &program{t: t, log: &output{}, done: make(chan struct{})}, tmp: dir}
+	d := &demo{program: &program{t: t, log: &deduptest.Log{}, done: make(chan struct{})}, tmp: dir}
 	d.cmd = exec.Command(built(t), append([]string{"dev", "--summary", "json"}, args...)...)
 	d.cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	d.cmd.Stdout, d.cmd.Stderr = &d.stdout, d.log

@@ -3,11 +3,10 @@ package main
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/telemetry"
-	"github.com/firstseen/firstseen/handlers"
+	"github.com/firstseen/firstseen/dedup"
 )
 
 // startTelemetry sets up what the program is measured and traced with; the library's parts find it by themselves, as
@@ -21,11 +20,11 @@ func startTelemetry(ctx context.Context, log *slog.Logger) (*telemetry.Telemetry
 	return t, nil
 }
 
-// measure has the figures measured that are known only by asking, until stop is called.
-func measure(ctx context.Context, t *telemetry.Telemetry, live *config.Live, processor *handlers.Processor, log *slog.Logger) (stop func()) {
+// measure has the figures measured that are known only by asking, and moves the window, until stop is called.
+func measure(ctx context.Context, t *telemetry.Telemetry, live *config.Live, store *dedup.Store, window *telemetry.Window, log *slog.Logger) (stop func()) {
 	figures := telemetry.NewFigures(telemetry.FiguresConfig{
-		Store:    processor.Store(),
-		Window:   telemetry.NewWindow(func() time.Duration { return live.Load().Health.Window }, processor.Totals),
+		Store:    store,
+		Window:   window,
 		Capacity: func() int64 { return int64(live.Load().Postgres.Capacity) },
 
 		MeterProvider: t.MeterProvider, Logger: log,

@@ -78,13 +78,18 @@ func (c *clusterOf) with(cmd *cobra.Command, do func(context.Context, config.Con
 	if err != nil {
 		return err
 	}
-	cluster, err := consumer.NewCluster(consumer.ClusterConfig{Brokers: s.Brokers, ClientID: s.ClientID, TLS: s.TLS, SASL: s.SASL,
-		RequestTimeout: s.RequestTimeout, Logger: s.Logger})
+	cluster, err := newCluster(s)
 	if err != nil {
 		return err
 	}
 	defer cluster.Close()
 	return do(ctx, cfg, cluster, store)
+}
+
+// newCluster asks the brokers that the consumer would.
+func newCluster(s consumer.Config) (*consumer.Cluster, error) {
+	return consumer.NewCluster(consumer.ClusterConfig{Brokers: s.Brokers, ClientID: s.ClientID, TLS: s.TLS, SASL: s.SASL,
+		RequestTimeout: s.RequestTimeout, Logger: s.Logger})
 }
 
 func newOffsets() *cobra.Command {

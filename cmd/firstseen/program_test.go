@@ -53,26 +53,8 @@ type program struct {
 	t      *testing.T
 	config string // the file's path
 	cmd    *exec.Cmd
-	log    *output
+	log    *deduptest.Log
 	done   chan struct{}
-}
-
-// output can be read while it is being written.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
 }
 
 // start starts the program with a config, and kills it at the test's end if it still runs.
@@ -80,7 +62,7 @@ func start(t *testing.T, config string, args ...string) *program {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "firstseen.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(config), 0o600))
-	p := &program{t: t, config: path, log: &output{}, done: make(chan struct{})}
+	p := &program{t: t, config: path, log: &deduptest.Log{}, done: make(chan struct{})}
 	p.cmd = exec.Command(built(t), append(args, "--config", path)...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	require.NoError(t, p.cmd.Start())

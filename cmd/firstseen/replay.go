@@ -217,11 +217,7 @@ func (r *replay) processor(ctx context.Context, cfg config.Config, pool *pgxpool
 	if err != nil {
 		return nil, err
 	}
-	registry, err := registryOf(ctx, cfg, pool, r.handler)
-	if err != nil {
-		return nil, err
-	}
-	return handlers.NewProcessor(handlers.Config{Store: store, Handlers: registry, HandlerTimeout: cfg.Timeouts.Handler, Logger: log})
+	return newProcessor(ctx, cfg, pool, store, r.handler, log)
 }
 
 // interrupted tells an end by a signal from a failure; done is how far it came.

@@ -19,7 +19,6 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/retention"
-	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
 )
 
@@ -172,8 +171,7 @@ func newKeeper(cfg config.Config, store *dedup.Store, log *slog.Logger) (*retent
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := consumer.NewCluster(consumer.ClusterConfig{Brokers: settings.Brokers, ClientID: settings.ClientID, TLS: settings.TLS,
-		SASL: settings.SASL, RequestTimeout: settings.RequestTimeout, Logger: log})
+	cluster, err := newCluster(settings)
 	if err != nil {
 		return nil, err
 	}

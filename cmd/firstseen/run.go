@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
@@ -127,13 +128,14 @@ func run(ctx context.Context, live *config.Live, log *slog.Logger, migrate bool)
 	if err != nil {
 		return err
 	}
-	server.Attach(admin.Parts{Store: processor.Store(), Status: c.Status, Totals: processor.Totals})
+	window := telemetry.NewWindow(func() time.Duration { return live.Load().Health.Window }, processor.Totals)
+	server.Attach(admin.Parts{Store: processor.Store(), Status: c.Status, Totals: processor.Totals, Window: window})
 	keeping, err := keep(ctx, live, processor.Store(), log)
 	if err != nil {
 		return err
 	}
 	defer keeping()
-	defer measure(ctx, measured, live, processor, log)()
+	defer measure(ctx, measured, live, processor.Store(), window, log)()
 	if err := c.Run(ctx); err != nil {
 		return err
 	}
@@ -190,9 +192,5 @@ func openOnce(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, log *s
 	if err != nil {
 		return nil, err
 	}
-	registry, err := registryOf(ctx, cfg, pool, "")
-	if err != nil {
-		return nil, err
-	}
-	return handlers.NewProcessor(handlers.Config{Store: store, Handlers: registry, HandlerTimeout: cfg.Timeouts.Handler, Logger: log})
+	return newProcessor(ctx, cfg, pool, store, "", log)
 }

@@ -60,7 +60,7 @@ type member struct {
 	cmd    *exec.Cmd
 	dead   map[string]bool // client IDs of those that were killed
 	listen string
-	log    output
+	log    deduptest.Log
 }
 
 const soakHandlers = `

@@ -90,7 +90,7 @@ func (s *Server) examine() Health {
 	f := s.health.facts
 	f.now, f.cfg, f.status = time.Now(), s.cfg.Live.Load().Health, status
 	if parts != nil {
-		f.rates = parts.window.Rates()
+		f.rates = parts.Window.Rates()
 	}
 	return f.judge()
 }

@@ -80,7 +80,8 @@ func TestLivenessFailsWhereTheProgramStandsStill(t *testing.T) {
 	entered, held := make(chan struct{}, 100), make(chan struct{})
 	release := sync.OnceFunc(func() { close(held) })
 	defer release()
-	s.server.Attach(Parts{Store: s.store, Totals: func() handlers.Totals { return handlers.Totals{} },
+	totals := func() handlers.Totals { return handlers.Totals{} }
+	s.server.Attach(Parts{Store: s.store, Totals: totals, Window: window(totals),
 		Status: func() consumer.Status { entered <- struct{}{}; <-held; return consumer.Status{} }})
 	<-entered // the loop waits for a consumer that does not answer
 	s.server.vitals.beat(time.Now().Add(-stillLimit - time.Second))

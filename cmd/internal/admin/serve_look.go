@@ -16,7 +16,7 @@ func getStatus(c *call) (any, error) {
 		State: string(status.State), StateSince: moment(status.Since), Generation: status.Generation, Rebalances: status.Rebalances,
 		Partitions: len(status.Partitions), Lag: waiting, Kafka: moment(status.KafkaSince)}
 	if parts != nil {
-		out.Totals, out.Window = totalsOf(parts.Totals()), windowOf(parts.window.Rates())
+		out.Totals, out.Window = totalsOf(parts.Totals()), windowOf(parts.Window.Rates())
 	}
 	return out, nil
 }

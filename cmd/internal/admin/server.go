@@ -45,8 +45,8 @@ type Parts struct {
 	// Status and Totals are those of the consumer and the processor. They are asked all the time, and must not wait.
 	Status func() consumer.Status
 	Totals func() handlers.Totals
-
-	window *telemetry.Window
+	// Window is what the processor did lately. Somebody else runs it.
+	Window *telemetry.Window
 }
 
 // Server answers requests. It is safe for concurrent use. A nil Server is one that nobody asked for: nothing comes of
@@ -114,8 +114,6 @@ func (s *Server) Attach(p Parts) {
 	if s == nil {
 		return
 	}
-	p.window = telemetry.NewWindow(func() time.Duration { return s.cfg.Live.Load().Health.Window }, p.Totals)
-	s.loops.Go(func() { p.window.Run(s.lifetime) })
 	s.parts.Store(&p)
 }
 

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/telemetry"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
@@ -33,7 +33,7 @@ type stage struct {
 	store  *dedup.Store
 	cfg    config.Config
 	server *Server
-	log    *logged
+	log    *deduptest.Log
 	cancel context.CancelFunc
 	status atomic.Pointer[consumer.Status]
 	totals atomic.Pointer[handlers.Totals]
@@ -51,8 +51,14 @@ func newStage(t *testing.T, change func(*config.Config)) *stage {
 	s.db = db
 	s.open()
 	s.start()
-	s.server.Attach(Parts{Store: s.store, Status: func() consumer.Status { return *s.status.Load() }, Totals: func() handlers.Totals { return *s.totals.Load() }})
+	totals := func() handlers.Totals { return *s.totals.Load() }
+	s.server.Attach(Parts{Store: s.store, Status: func() consumer.Status { return *s.status.Load() }, Totals: totals, Window: window(totals)})
 	return s
+}
+
+// window is what totals became since now.
+func window(totals func() handlers.Totals) *telemetry.Window {
+	return telemetry.NewWindow(func() time.Duration { return time.Hour }, totals)
 }
 
 // unstarted is a stage without a database, whose server does not listen yet.
@@ -66,7 +72,7 @@ func unstarted(t *testing.T, change func(*config.Config)) *stage {
 const nowhere = "postgres://nobody@127.0.0.1:1/none?connect_timeout=1"
 
 func stageOn(t *testing.T, pool *pgxpool.Pool, change func(*config.Config)) *stage {
-	s := &stage{t: t, pool: pool, log: &logged{}, scheme: "http"}
+	s := &stage{t: t, pool: pool, log: &deduptest.Log{}, scheme: "http"}
 	s.client = &http.Client{Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	t.Cleanup(s.client.CloseIdleConnections)
 	s.tell(consumer.Status{State: consumer.Consuming, Since: time.Now(), Generation: 3, Rebalances: 1, Partitions: []consumer.PartitionStatus{
@@ -184,24 +190,6 @@ func (s *stage) ask(status int, method, path, body string, headers ...string) re
 }
 
 func (s *stage) logged() string { return s.log.String() }
-
-// logged is a log that can be read while it is written.
-type logged struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 func (s *stage) get(path string, headers ...string) reply {
 	s.t.Helper()

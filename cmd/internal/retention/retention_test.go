@@ -29,26 +29,8 @@ type pantry struct {
 	fake         *consumertest.Fake
 	db           *deduptest.DB
 	topic, group string
-	log          *lines
+	log          *deduptest.Log
 	position     *dedup.Position
-}
-
-// lines is a log that can be read while it is being written.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 const stored = 10
@@ -62,7 +44,7 @@ func newPantry(t *testing.T, topicConfig ...string) *pantry {
 	t.Helper()
 	fake := consumertest.NewFake(t)
 	addr := fake.Addr
-	p := &pantry{t: t, fake: fake, db: deduptest.New(t), topic: consumertest.Name(t), group: consumertest.Name(t), log: &lines{}}
+	p := &pantry{t: t, fake: fake, db: deduptest.New(t), topic: consumertest.Name(t), group: consumertest.Name(t), log: &deduptest.Log{}}
 	if topicConfig == nil {
 		topicConfig = []string{"retention.ms=86400000", "segment.ms=3600000"}
 	}
