@@ -27,37 +27,55 @@ type Backlog struct {
 // Parked is how many messages wait for a later attempt.
 func (b *Backlog) Parked() int64 { return b.Pending + b.Failed }
 
-// backlogSQL looks at no more than $2 rows of a table for each handler, in the order of the indexes.
+// backlogSQL looks at no more than $2 rows of a table for each handler, in the order of the indexes. It starts from what
+// waits, and skips from scope to scope: scopes without any cost nothing, and tenants may be many.
 const backlogSQL = `
+with recursive names as (
+	select (select min(s.handler) from firstseen.scopes s where s.inbox = $1) as handler
+	union all
+	select (select min(s.handler) from firstseen.scopes s where s.inbox = $1 and s.handler > n.handler)
+	from names n where n.handler is not null),
+parking as (
+	select (select min(p.scope_id) from firstseen.parked p) as scope_id
+	union all
+	select (select min(p.scope_id) from firstseen.parked p where p.scope_id > n.scope_id)
+	from parking n where n.scope_id is not null),
+burying as (
+	select (select min(d.scope_id) from firstseen.dead_letters d) as scope_id
+	union all
+	select (select min(d.scope_id) from firstseen.dead_letters d where d.scope_id > n.scope_id)
+	from burying n where n.scope_id is not null),
+with_parked as materialized (
+	select s.handler, s.scope_id from parking join firstseen.scopes s using (scope_id) where s.inbox = $1),
+with_dead as materialized (
+	select s.handler, s.scope_id from burying join firstseen.scopes s using (scope_id) where s.inbox = $1)
 select h.handler, p.pending, p.failed, d.dead, l.lanes, p.oldest, greatest(p.pending + p.failed, d.dead, l.lanes) >= $2
-from (select distinct s.handler from firstseen.scopes s where s.inbox = $1) h
+from names h
 cross join lateral (
 	select count(*) filter (where c.attempts = 0) as pending, count(*) filter (where c.attempts > 0) as failed,
 		min(c.parked_at) as oldest
 	from (select m.attempts, m.parked_at
-		from firstseen.scopes s
+		from with_parked s
 		cross join lateral (select * from firstseen.parked p where p.scope_id = s.scope_id limit $2) m
-		where s.inbox = $1 and s.handler = h.handler
+		where s.handler = h.handler
 		limit $2) c) p
 cross join lateral (
 	select count(*) as lanes
-	from (select from firstseen.scopes s
-		cross join lateral (select from firstseen.lanes l where l.scope_id = s.scope_id limit $2) m
-		where s.inbox = $1 and s.handler = h.handler
-		limit $2) c) l
+	from (select from firstseen.lanes l where l.inbox = $1 and l.handler = h.handler limit $2) c) l
 cross join lateral (
 	select count(*) as dead
-	from (select from firstseen.scopes s
+	from (select from with_dead s
 		cross join lateral (select from firstseen.dead_letters d where d.scope_id = s.scope_id limit $2) m
-		where s.inbox = $1 and s.handler = h.handler
+		where s.handler = h.handler
 		limit $2) c) d
+where h.handler is not null
 order by h.handler`
 
 // Backlog counts what waits in Postgres, for each handler of the inbox that was ever given a message. It stays cheap
 // however much that is: of each kind it counts BacklogCap and one more at most, and says so by Capped. OldestAt is then
 // that of those counted.
 func (s *Store) Backlog(ctx context.Context) ([]Backlog, error) {
-	found, err := lookAll(ctx, s, []string{"enable_seqscan", "enable_bitmapscan"}, scanBacklog, backlogSQL, s.cfg.Inbox, BacklogCap+1)
+	found, err := lookAll(ctx, s, []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"}, scanBacklog, backlogSQL, s.cfg.Inbox, BacklogCap+1)
 	if err != nil {
 		return nil, fmt.Errorf("count the backlog of inbox %s: %w", s.cfg.Inbox, err)
 	}

@@ -20,8 +20,9 @@ func (s *stage) parkMany(scope int32, n, failed int) {
 				case when n < $3 then 2 else 0 end, now() - interval '1 hour' + n * interval '1 ms'
 			from generate_series(0, $2 - 1) n
 			returning scope_id, lane, topic, "partition")
-		insert into firstseen.lanes (scope_id, lane, due_at, topic, "partition")
-		select distinct scope_id, lane, now(), topic, "partition" from m`, scope, n, failed)
+		insert into firstseen.lanes (scope_id, lane, due_at, inbox, handler, topic, "partition")
+		select distinct m.scope_id, m.lane, now(), s.inbox, s.handler, m.topic, m."partition"
+		from m join firstseen.scopes s using (scope_id)`, scope, n, failed)
 }
 
 func TestBacklogCountsByHandlerWhateverTheTenant(t *testing.T) {
@@ -44,6 +45,26 @@ func TestBacklogCountsByHandlerWhateverTheTenant(t *testing.T) {
 		{Handler: "h"},
 		{Handler: "idle"},
 	}, found)
+}
+
+func TestBacklogCostsNothingForTenantsWithoutAny(t *testing.T) {
+	db := deduptest.New(t)
+	var plans strings.Builder
+	pool := explained(t, db.DSN, &plans)
+	s := stageOn(t, db, pool, dedup.Config{})
+	s.exec(`insert into firstseen.scopes (inbox, handler, tenant) select 'test', h, n::text from unnest(array['book', 'h']) h, generate_series(1, 20000) n`)
+	s.exec(`vacuum analyze firstseen.scopes`)
+	s.parkMany(s.scope, 4, 1)
+	_, err := pool.Exec(t.Context(), `set auto_explain.log_analyze = on`)
+	require.NoError(t, err)
+	plans.Reset()
+	found, err := s.store.Backlog(t.Context())
+	require.NoError(t, err)
+	require.Len(t, found, 2)
+	require.EqualValues(t, 4, found[1].Parked())
+	require.Contains(t, plans.String(), "parked_pkey")
+	require.NotRegexp(t, `rows=\d{4,}(\.\d+)? loops`, plans.String(), "in 40,000 scopes")
+	require.NotRegexp(t, `loops=\d{3}`, plans.String())
 }
 
 func TestBacklogIsCappedAndScansNoTable(t *testing.T) {

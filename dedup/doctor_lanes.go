@@ -18,23 +18,18 @@ type Stuck struct {
 const stuckSQL = `
 with overdue as (
 	select l.due_at
-	from firstseen.scopes s
-	cross join lateral (
-		select l.due_at from firstseen.lanes l
-		where l.scope_id = s.scope_id and l.due_at < now() - make_interval(secs => $2)
-			and not exists (
-				select from firstseen.pauses p
-				where p.inbox = s.inbox and (p.kind = 'handler' and p.name = s.handler
-					or p.kind <> 'handler' and p.name = l.topic and p."partition" in (-1, l."partition")))
-		order by l.due_at
-		limit 10000) l
-	where s.inbox = $1
+	from firstseen.lanes l
+	where l.inbox = $1 and l.due_at < now() - make_interval(secs => $2)
+		and not exists (
+			select from firstseen.pauses p
+			where p.inbox = l.inbox and (p.kind = 'handler' and p.name = l.handler
+				or p.kind <> 'handler' and p.name = l.topic and p."partition" in (-1, l."partition")))
+	order by l.due_at
 	limit 10000),
 deadly as (
 	select l.claims
-	from (select l.scope_id, l.claims from firstseen.lanes l limit 100000) l
-	join firstseen.scopes s using (scope_id)
-	where s.inbox = $1 and l.claims >= 3
+	from (select l.claims from firstseen.lanes l where l.inbox = $1 limit 100000) l
+	where l.claims >= 3
 	limit 10000)
 select (select count(*) from overdue), coalesce((select min(due_at) from overdue), now()),
 	(select count(*) from deadly), coalesce((select max(claims) from deadly), 0)`

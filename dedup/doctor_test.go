@@ -23,7 +23,8 @@ func TestLooksForTroubleScanNoLargeTable(t *testing.T) {
 		`insert into firstseen.dead_letters (scope_id, message_id, topic, reason) select $1, md5(n::text)::uuid, 'orders', 'permanent' from generate_series(1, 10000) n`,
 		`insert into firstseen.conflicts ("offset", scope_id, "partition", message_id, topic, fingerprint)
 			select n, $1, 0, md5(n::text)::uuid, 'orders', '' from generate_series(1, 10000) n`,
-		`insert into firstseen.lanes (scope_id, lane, due_at, topic) select $1, md5(n::text)::uuid, now(), 'orders' from generate_series(1, 10000) n`,
+		`insert into firstseen.lanes (scope_id, lane, due_at, inbox, handler, topic)
+			select scope_id, md5(n::text)::uuid, now(), inbox, handler, 'orders' from firstseen.scopes, generate_series(1, 10000) n where scope_id = $1`,
 	} {
 		_, err := db.Pool.Exec(t.Context(), sql, s.scope)
 		require.NoError(t, err)

@@ -54,13 +54,13 @@ func TestUpTellsWhatItDidAndDoesItOnce(t *testing.T) {
 	dsn := deduptest.NewDatabase(t)
 	before, err := migrations.Status(t.Context(), dsn, migrations.Config{})
 	require.NoError(t, err)
-	require.Len(t, before, int(migrations.Latest()))
+	require.Equal(t, migrations.Latest(), before[len(before)-1].Version)
 	require.True(t, before[0].AppliedAt.IsZero())
 	require.False(t, schemaExists(t, dsn, "firstseen"), "a look changes nothing")
 
 	steps, err := migrations.Up(t.Context(), dsn, migrations.Config{})
 	require.NoError(t, err)
-	require.Len(t, steps, int(migrations.Latest()))
+	require.Len(t, steps, len(before))
 	require.Equal(t, "00001_inbox", steps[0].Name)
 
 	again, err := migrations.Up(t.Context(), dsn, migrations.Config{})
@@ -70,7 +70,7 @@ func TestUpTellsWhatItDidAndDoesItOnce(t *testing.T) {
 	after, err := migrations.Status(t.Context(), dsn, migrations.Config{})
 	require.NoError(t, err)
 	for i, s := range after {
-		require.EqualValues(t, i+1, s.Version)
+		require.Equal(t, before[i].Version, s.Version)
 		require.WithinDuration(t, time.Now(), s.AppliedAt, time.Minute, "whatever the server's time zone")
 	}
 }
@@ -108,12 +108,12 @@ func TestDownToNothingAndUpAgain(t *testing.T) {
 	require.Empty(t, steps, "nothing there, nothing done")
 
 	for range 2 {
-		_, err := migrations.Up(t.Context(), dsn, migrations.Config{})
+		up, err := migrations.Up(t.Context(), dsn, migrations.Config{})
 		require.NoError(t, err)
 		requireWorks(t, open(t, dsn), "")
 		steps, err = migrations.Down(t.Context(), dsn, migrations.Config{}, 0)
 		require.NoError(t, err)
-		require.Len(t, steps, int(migrations.Latest()))
+		require.Len(t, steps, len(up))
 		require.Equal(t, []string{"schema_version"}, relations(t, dsn, "firstseen"))
 		require.Empty(t, functions(t, dsn, "firstseen"))
 	}

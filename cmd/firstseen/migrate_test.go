@@ -83,7 +83,9 @@ func TestPrintedSQLMakesTheSchemaThatRunWants(t *testing.T) {
 	require.NotContains(t, stdout, "applied")
 	var rows, versions int64
 	require.NoError(t, pool.QueryRow(t.Context(), `select count(*), count(distinct version_id) from seen.schema_version`).Scan(&rows, &versions))
-	require.Equal(t, []int64{migrations.Latest() + 1, migrations.Latest() + 1}, []int64{rows, versions}, "each version is noted once")
+	steps, err := migrations.Status(t.Context(), dsn, migrations.Config{Schema: "seen"})
+	require.NoError(t, err)
+	require.Equal(t, []int64{int64(len(steps)) + 1, int64(len(steps)) + 1}, []int64{rows, versions}, "each version is noted once")
 
 	roles, _, code := command(t, "migrate", "print", "--roles", "--schema", "seen")
 	require.Equal(t, exitOK, code)

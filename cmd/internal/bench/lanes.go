@@ -77,8 +77,8 @@ func (d *database) park(ctx context.Context, store *dedup.Store, messages int) e
 	if _, err := d.pool.Exec(ctx, rows, messages, scopes[0], payload()); err != nil {
 		return fmt.Errorf("park messages: %w", err)
 	}
-	const queues = `insert into firstseen.lanes (scope_id, lane, due_at, topic, "partition")
-		select scope_id, lane, now() + case when count(*) > 1 then interval '1 h' else '0' end, min(topic), 0
+	const queues = `insert into firstseen.lanes (scope_id, lane, due_at, inbox, handler, topic, "partition")
+		select scope_id, lane, now() + case when count(*) > 1 then interval '1 h' else '0' end, 'bench', 'bench', min(topic), 0
 		from firstseen.parked group by 1, 2`
 	if _, err := d.pool.Exec(ctx, queues); err != nil {
 		return fmt.Errorf("make lanes: %w", err)

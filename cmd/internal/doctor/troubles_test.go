@@ -336,9 +336,11 @@ var storedTroubles = map[string][]trouble{
 	},
 
 	"lanes.overdue": {table(Warning, `1 lanes have been due for more than 10m0s, the first since`,
-		`insert into firstseen.lanes (scope_id, lane, due_at, topic) values ({scope}, gen_random_uuid(), now() - interval '1 hour', 'x')`, `truncate firstseen.lanes`)},
+		`insert into firstseen.lanes (scope_id, lane, due_at, inbox, handler, topic)
+			select scope_id, gen_random_uuid(), now() - interval '1 hour', inbox, handler, 'x' from firstseen.scopes where scope_id = {scope}`, `truncate firstseen.lanes`)},
 	"lanes.deadly": {table(Warning, `1 lanes were taken by workers that died, up to 7 times`,
-		`insert into firstseen.lanes (scope_id, lane, due_at, topic, claims) values ({scope}, gen_random_uuid(), now(), 'x', 7)`, `truncate firstseen.lanes`)},
+		`insert into firstseen.lanes (scope_id, lane, due_at, inbox, handler, topic, claims)
+			select scope_id, gen_random_uuid(), now(), inbox, handler, 'x', 7 from firstseen.scopes where scope_id = {scope}`, `truncate firstseen.lanes`)},
 	"lanes.parked": {table(Warning, `handler book: 1 messages are parked, the oldest for 48h0m`,
 		`insert into firstseen.parked ("offset", scope_id, lane, message_id, topic, parked_at) values (1, {scope}, gen_random_uuid(), gen_random_uuid(), 'x', now() - interval '2 days')`, `truncate firstseen.parked`)},
 	"lanes.fruitless": {table(Warning, `orders/1 was acquired 5 times and has not moved from 10 since; its last owner: me`,
