@@ -16,6 +16,14 @@ var (
 	release   = `release savepoint ` + savepointName
 )
 
+// rehearse runs statements and takes back what they did. Which constraints are deferred is part of that, and so is that
+// deferred triggers have fired: the commit will fire them. To name no constraint needs no right, and the session's own
+// search_path is in force for the triggers, as in the commit.
+func rehearse(sql string) string {
+	name := savepointName + `_rehearsal`
+	return `savepoint ` + name + `; ` + sql + `; rollback to savepoint ` + name + `; release savepoint ` + name
+}
+
 // Undo takes back what was done since the transaction was opened, or since the last Keep. It returns
 // ErrEnded where a handler did away with the savepoint.
 func (t *Tx) Undo(ctx context.Context) error {

@@ -76,7 +76,7 @@ func statementsFor(schema string) statements {
 		inbox: `copy ` + s + `.inbox (seq, scope_id, message_id, raw_id, topic, "partition", "offset", produced_at,
 			key, headers, payload) from stdin binary; `,
 		commit:         `select ` + s + `.seal(); commit`,
-		checkDeferred:  `select ` + s + `.check_deferred()`,
+		checkDeferred:  rehearse(`select ` + s + `.seal(); set constraints all immediate`),
 		join:           `select ` + s + `.join_lanes($1, $2, $3)`,
 		joinOlder:      `select ` + s + `.join_older_lanes($1, $2, $3, $4)`,
 		park:           `select ` + s + `.park(` + parameters(16) + `)`,

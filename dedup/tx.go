@@ -45,10 +45,10 @@ func (t *Tx) Check() error {
 	return t.handler.Check()
 }
 
-// CheckDeferred has the constraints that handlers have deferred checked now instead of at the commit, and sees whether a
-// handler has put another transaction in this one's place.
+// CheckDeferred finds out what the commit would fail on: a constraint that a handler has deferred, or another transaction in
+// this one's place. It changes nothing.
 func (t *Tx) CheckDeferred(ctx context.Context) error {
-	_, err := t.conn.Exec(ctx, t.store.sql.checkDeferred)
+	_, err := t.conn.Conn().PgConn().Exec(ctx, t.store.sql.checkDeferred).ReadAll()
 	return positionError(err)
 }
 
