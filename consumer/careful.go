@@ -50,8 +50,7 @@ func (w *worker) hasRoom() bool {
 			}
 		default:
 			held = true
-			w.partition.waitFor(&holdError{HeldMaxParked, fmt.Errorf("%d messages are parked, at most %d may be", n, most)}, s.log,
-				"partition HELD: too many of its messages are parked; see why their handlers fail, or resume them", "parked", n, "most", most)
+			w.partition.waitFor(&holdError{HeldMaxParked, fmt.Errorf("%d messages are parked or more, at most %d may be", n, most)})
 			if !sleep(s.ctx, parkedCheck) {
 				return false
 			}

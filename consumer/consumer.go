@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -26,6 +28,11 @@ type Consumer struct {
 	transport *kafka.Transport
 	owner     string
 
+	holds     *holds.Registry
+	cluster   *holds.Place            // of looks at the cluster
+	joins     *holds.Place            // of joining the group
+	commits   *holds.Place            // of offsets
+	topics    map[string]*holds.Place // of all that the config names
 	memory    *memory
 	slots     slots // one for each transaction that may be open
 	life      *life
@@ -39,8 +46,8 @@ func New(cfg Config, processor *handlers.Processor) (*Consumer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("consumer config: %w", err)
 	}
-	transport := cfg.transport()
-	return &Consumer{
+	transport, registry := cfg.transport(), processor.Holds()
+	c := &Consumer{
 		cfg: cfg, processor: processor, owner: owner(),
 		log:       cfg.Logger.With("group", cfg.Group),
 		transport: transport,
@@ -49,7 +56,18 @@ func New(cfg Config, processor *handlers.Processor) (*Consumer, error) {
 		slots:     make(slots, cfg.Transactions),
 		life:      newLife(),
 		telemetry: newTelemetry(&cfg),
-	}, nil
+
+		holds:   registry,
+		cluster: registry.Place(holds.GroupKind, cfg.Group),
+		joins:   registry.Place(holds.GroupKind, cfg.Group),
+		commits: registry.Place(holds.GroupKind, cfg.Group),
+		topics:  map[string]*holds.Place{},
+	}
+	registry.LogTo(c.log)
+	for _, topic := range cfg.Topics {
+		c.topics[topic.Name] = registry.Place(holds.TopicKind, topic.Name)
+	}
+	return c, nil
 }
 
 // Run is New and the consumer's Run, for a program that needs the consumer for nothing else.
@@ -72,6 +90,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	wg.Go(func() { c.holds.Run(ctx) })
 	wg.Go(func() { c.makePartitions(ctx) })
 	wg.Go(func() { c.processor.RunLanes(ctx) })
 	if c.cfg.DeadTopic != "" {
@@ -109,22 +128,30 @@ func (c *Consumer) existingTopics(ctx context.Context) map[string]topicMetadata 
 	found, err := c.wire.metadata(ctx, c.topicNames())
 	if err != nil {
 		if ctx.Err() == nil {
-			c.log.Error("cluster not reached; trying again", "brokers", strings.Join(c.cfg.Brokers, ","), "error", err)
+			c.cluster.Wait(holds.Kafka, err, "brokers", strings.Join(c.cfg.Brokers, ","))
 		}
 		return nil
 	}
-	for name, t := range found {
-		if t.err == nil && len(t.partitions) > 0 {
-			continue
-		}
-		delete(found, name)
-		if errors.Is(t.err, kerr.UnknownTopicOrPartition) {
-			c.log.Error("topic does not exist: create it or take it out of the config; the other topics go on", "topic", name)
-		} else {
-			c.log.Error("topic can't be read now; the other topics go on", "topic", name, "error", t.err)
+	c.cluster.End()
+	c.look(found)
+	maps.DeleteFunc(found, func(_ string, t topicMetadata) bool { return !t.readable() })
+	return found
+}
+
+// look begins and ends the holds of topics, by what the cluster says of them.
+func (c *Consumer) look(found map[string]topicMetadata) {
+	for name, place := range c.topics {
+		switch t := found[name]; {
+		case t.readable():
+			place.End()
+		case isGone(t.err):
+			place.Wait(holds.Missing, t.err)
+		case errors.Is(t.err, kerr.TopicAuthorizationFailed):
+			place.Wait(holds.Denied, t.err)
+		default:
+			place.Wait(holds.Unreadable, cmp.Or(t.err, error(kerr.LeaderNotAvailable)))
 		}
 	}
-	return found
 }
 
 func (c *Consumer) topicNames() []string {
@@ -167,10 +194,11 @@ func (c *Consumer) member(ctx context.Context, topics map[string]topicMetadata) 
 		}
 		if err != nil {
 			// Calling Next again is all there is to do: the group itself joins again, after its backoff.
-			c.log.Warn("joining the group failed; trying again", "error", err)
+			c.joins.Wait(holds.Kafka, fmt.Errorf("join the group: %w", err))
 			former.appear(ctx, c, err)
 			continue
 		}
+		c.joins.End()
 		former.lay(generation.MemberID)
 		s := newSession(c, generation, topics)
 		generation.Start(func(generationEnd context.Context) { s.run(ctx, generationEnd) })

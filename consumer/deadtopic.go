@@ -14,12 +14,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
-const (
-	deadPoll   = time.Second // between two looks for dead letters
-	complainIn = time.Minute // between two lines about the same trouble
-)
+// deadPoll is the time between two looks for dead letters.
+const deadPoll = time.Second
 
 // deadTopic publishes dead letters, from the table: they are in Postgres first and stay there, and a broker that is away
 // or refuses one holds up nothing but the publishing. It is one goroutine's.
@@ -34,7 +33,7 @@ type deadTopic struct {
 
 	partitions []int
 	lookedUp   time.Time
-	complained time.Time // since when it does not work, as far as the log goes; zero: it works
+	hold       *holds.Place
 }
 
 func newDeadTopic(c *Consumer) *deadTopic {
@@ -42,41 +41,30 @@ func newDeadTopic(c *Consumer) *deadTopic {
 		name: c.cfg.DeadTopic, store: c.processor.Store(), wire: c.wire, timeout: c.cfg.RequestTimeout, fresh: c.cfg.MetadataInterval,
 		client: &kafka.Client{Addr: kafka.TCP(c.cfg.Brokers...), Transport: c.transport},
 		log:    c.log.With("dead_topic", c.cfg.DeadTopic),
+		hold:   c.holds.Place(holds.DeadTopicKind, c.cfg.DeadTopic),
 	}
 }
 
 // run publishes until ctx ends; what is being published then is finished.
 func (d *deadTopic) run(ctx context.Context) {
+	defer d.hold.Leave()
 	retry := newBackoff()
 	for ctx.Err() == nil {
 		n, err := d.publish(ctx)
 		if err != nil {
 			d.partitions = nil
-			d.complain(ctx, err)
+			if ctx.Err() == nil {
+				d.hold.Wait(holdCode(err), err)
+			}
 			retry.wait(ctx)
 			continue
 		}
 		retry = newBackoff()
-		if !d.complained.IsZero() {
-			d.log.Info("dead letters are published again")
-			d.complained = time.Time{}
-		}
+		d.hold.End()
 		if n == 0 {
 			sleep(ctx, deadPoll)
 		}
 	}
-}
-
-func (d *deadTopic) complain(ctx context.Context, err error) {
-	if ctx.Err() != nil || time.Since(d.complained) < complainIn {
-		return
-	}
-	d.complained = time.Now()
-	if errors.Is(err, kerr.UnknownTopicOrPartition) {
-		d.log.Error("dead letter topic does not exist: create it or take it out of the config; dead letters wait in Postgres, all else goes on")
-		return
-	}
-	d.log.Error("dead letters not published; they wait in Postgres, trying again", "error", err)
 }
 
 // publish publishes a chunk and gives its size. It is not cut short at the end of ctx, or the chunk would be published
@@ -97,11 +85,11 @@ func (d *deadTopic) lookUp(ctx context.Context) error {
 	}
 	found, err := d.wire.metadata(ctx, []string{d.name})
 	if err != nil {
-		return err
+		return kafkaHold(err)
 	}
 	topic := found[d.name]
 	if topic.err != nil || len(topic.partitions) == 0 {
-		return fmt.Errorf("dead letter topic %s: %w", d.name, cmp.Or(topic.err, error(kerr.LeaderNotAvailable)))
+		return &holdError{holds.DeadTopic, fmt.Errorf("dead letter topic %s: %w", d.name, cmp.Or(topic.err, error(kerr.LeaderNotAvailable)))}
 	}
 	d.partitions, d.lookedUp = nil, time.Now()
 	for _, p := range topic.partitions {
@@ -193,7 +181,7 @@ func (d *deadTopic) send(ctx context.Context, partition int, compression kafka.C
 		err = answer.Error
 	}
 	if err != nil {
-		return fmt.Errorf("produce to %s/%d: %w", d.name, partition, err)
+		return &holdError{holds.DeadTopic, fmt.Errorf("produce to %s/%d: %w", d.name, partition, err)}
 	}
 	return nil
 }

@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 // fetching is a set of partitions whose buffers are kept filled: those of a consumer's session, or of a Reader's pass.
@@ -18,6 +21,7 @@ type fetching struct {
 	cfg     *Config
 	wire    *wire
 	memory  *memory
+	holds   *holds.Registry
 	log     *slog.Logger
 	decider decider
 
@@ -119,6 +123,8 @@ const (
 
 func (l *fetchLoop) run() {
 	defer l.memory.subscribe(l.wake)()
+	broker := l.holds.Place(holds.BrokerKind, strconv.Itoa(int(l.leader)))
+	defer broker.Leave()
 	retry := newBackoff()
 	for l.ctx.Err() == nil {
 		parts, all := l.wanted()
@@ -139,11 +145,12 @@ func (l *fetchLoop) run() {
 		}
 		l.telemetry.fetched(began, l.leader, fetched, err)
 		if err != nil {
-			l.log.Warn("fetch failed; trying again", "broker", l.leader, "error", err)
+			broker.Wait(holds.Broker, err)
 			l.decider.refresh()
 			retry.wait(l.ctx)
 			continue
 		}
+		broker.End()
 		retry = newBackoff()
 		l.deliver(fetched)
 	}
@@ -202,16 +209,21 @@ func (l *fetchLoop) deliver(fetched []fetchedPartition) {
 		switch {
 		case f.err == nil:
 			l.memory.take(f.bytes)
-			if !p.add(f) && f.bytes > 0 {
+			fresh := p.add(f)
+			if !fresh && f.bytes > 0 {
 				l.memory.giveBack(f.bytes)
 			}
+			p.answered(fresh)
 		case errors.Is(f.err, kerr.OffsetOutOfRange):
 			l.decider.outOfRange(p)
 		case errors.Is(f.err, kerr.CorruptMessage), errors.Is(f.err, kerr.MessageTooLarge), errors.Is(f.err, kerr.UnsupportedForMessageFormat):
 			l.decider.undecodable(p, f.next, f.err)
-		default:
+		case errors.Is(f.err, kerr.TopicAuthorizationFailed):
+			p.stopFor(&holdError{HeldDenied, f.err})
+			p.pause(l.cfg.MetadataInterval)
+		default: // another broker may lead it
 			stale = true
-			l.log.Warn("fetch refused; looking for the partition's leader", "partition", p.String(), "error", f.err)
+			p.stopFor(&holdError{holds.Broker, f.err})
 			p.pause(errorPause)
 		}
 	}
@@ -226,8 +238,7 @@ func (f *fetching) firstLeft(p *partition) (at, first int64, ok bool) {
 	found, err := f.wire.listOffsets(f.ctx, []topicPartition{p.topicPartition}, earliestOffset)
 	if err != nil {
 		if f.ctx.Err() == nil {
-			f.log.Warn("offset out of range, and the partition's first offset not found; trying again",
-				"partition", p.String(), "error", err)
+			p.stopFor(kafkaHold(fmt.Errorf("the offset is out of range, and the partition's first one not found: %w", err)))
 		}
 		p.pause(errorPause)
 		return 0, 0, false
@@ -261,23 +272,12 @@ func (s *session) outOfRange(p *partition) {
 
 // undecodable keeps a partition from being fetched for a while.
 func (s *session) undecodable(p *partition, offset int64, err error) {
-	p.stopFor(&holdError{HeldUndecodable, err}, s.log, "records can't be decoded; the partition is held", "offset", offset)
+	p.stopFor(&holdError{HeldUndecodable, err}, "offset", offset)
 	p.pause(10 * time.Second)
 }
 
-// holdReminder is how often a held partition is reported.
-const holdReminder = 30 * time.Second
-
-// hold stops a partition that only a person's decision can set going again, and says so now and then. The others
-// go on.
+// hold stops a partition that only a person's decision can set going again. The others go on.
 func (s *session) hold(p *partition, reason error) {
 	p.stopReading()
-	s.goexits.Go(func() {
-		for {
-			p.stopFor(reason, s.log, "partition HELD: decide, set the policy and restart (see OPERATIONS, held partitions)")
-			if !sleep(s.ctx, holdReminder) {
-				return
-			}
-		}
-	})
+	p.stopFor(reason)
 }

@@ -2,22 +2,24 @@ package consumer
 
 import (
 	"errors"
-	"log/slog"
 	"time"
 
+	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/handlers"
 )
 
-// Why a partition waits, as in PartitionStatus.Held and in the log's attribute "hold".
+// Why a partition waits, as in PartitionStatus.Held and in the log's attribute "hold". Package holds says what each means, and
+// what to do about it.
 const (
-	HeldPostgres    = "postgres"      // a transaction failed, and is tried again
-	HeldKafka       = "kafka"         // brokers do not answer what has to be known to begin, and are asked again
-	HeldHandler     = "handler"       // a handler ran out of time with the whole batch, which is tried again
-	HeldMaxParked   = "max_parked"    // too many of the partition's messages are parked
-	HeldUndecodable = "undecodable"   // the next records can't be decoded, and are fetched again
-	HeldTopicReset  = "topic_reset"   // the topic was deleted and made anew: a person decides, see Config.OnReset
-	HeldCutOff      = "cut_off"       // the partition ends below its position: a person decides, see Config.OnReset
-	HeldLost        = "messages_lost" // messages were deleted before they were read: a person decides, see Config.OnLoss
+	HeldPostgres    = holds.Postgres
+	HeldKafka       = holds.Kafka
+	HeldHandler     = holds.Handler
+	HeldMaxParked   = holds.MaxParked
+	HeldUndecodable = holds.Undecodable
+	HeldTopicReset  = holds.TopicReset
+	HeldCutOff      = holds.CutOff
+	HeldLost        = holds.Lost
+	HeldDenied      = holds.Denied
 )
 
 // holdError is the reason why a partition waits, with its code.
@@ -50,45 +52,47 @@ func holdCode(err error) string {
 	return HeldPostgres
 }
 
-// held is a hold that has begun. The zero value: there is none.
-type held struct {
-	code  string
-	since time.Time
-}
-
-// waitFor says, to the log and to Status, that the worker waits before it tries again. The next success ends that.
-func (p *partition) waitFor(err error, log *slog.Logger, message string, attrs ...any) {
-	p.hold(&p.waits, holdCode(err))
-	log.Error(message, append(attrs, "partition", p.String(), "hold", holdCode(err), "error", err)...)
-}
-
-// allWaitFor is waitFor for all partitions, and one line in the log.
-func (s *session) allWaitFor(err error, message string) {
-	for _, p := range s.partitions {
-		p.hold(&p.waits, holdCode(err))
+// heldIn has the partition's holds shown by a registry.
+func (p *partition) heldIn(r *holds.Registry) {
+	name := p.topicPartition.String()
+	for _, place := range []**holds.Place{&p.waits, &p.stopped, &p.openTx} {
+		*place = r.Place(holds.PartitionKind, name)
 	}
-	s.log.Error(message, "hold", holdCode(err), "error", err)
 }
 
-// stopFor says, to the log and to Status, that nothing more is fetched. Where it may be mended, the next fetch that
-// brings something ends that.
-func (p *partition) stopFor(err error, log *slog.Logger, message string, attrs ...any) {
-	p.hold(&p.stopped, holdCode(err))
-	log.Error(message, append(attrs, "partition", p.String(), "hold", holdCode(err), "reason", err)...)
+// waitFor says that the worker waits before it tries again. The next success ends that.
+func (p *partition) waitFor(err error, attrs ...any) { p.waits.Wait(holdCode(err), err, attrs...) }
+
+// stopFor says that nothing more is fetched. Where it may be mended, the next fetch that brings something ends that.
+func (p *partition) stopFor(err error, attrs ...any) { p.stopped.Wait(holdCode(err), err, attrs...) }
+
+// unheld says that the partition is another owner's to wait for.
+func (p *partition) unheld() {
+	p.waits.Leave()
+	p.stopped.Leave()
+	p.openTx.Leave()
 }
 
-// hold begins a hold, unless it has begun already.
-func (p *partition) hold(h *held, code string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if h.code != code {
-		*h = held{code, time.Now()}
+// answered takes in that a fetch was answered, and whether it brought anything new.
+func (p *partition) answered(fresh bool) {
+	h := p.stopped.Hold()
+	if h != nil && !h.Entry().Decision && (fresh || h.Code != HeldUndecodable) {
+		p.stopped.End()
 	}
+}
+
+// held is what the partition waits for; nil: nothing.
+func (p *partition) held() *holds.Hold {
+	if h := p.stopped.Hold(); h != nil {
+		return h
+	}
+	return p.waits.Hold()
 }
 
 // progress says that the worker goes on, and the timestamp of the first message that it has left; zero: none.
 func (p *partition) progress(front time.Time) {
+	p.waits.End()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.waits, p.front = held{}, front
+	p.front = front
 }

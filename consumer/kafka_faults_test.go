@@ -92,7 +92,7 @@ func TestGroupThatCanNotBeJoinedAtFirstIsJoinedInTheEnd(t *testing.T) {
 			met(t, refused, 2)
 			s.caughtUp()
 			s.requireOnce(10)
-			require.True(t, book.has(slog.LevelWarn, "joining the group failed"))
+			require.True(t, book.has(slog.LevelError, "Kafka does not answer", "reason", "join the group"))
 		})
 	}
 }

@@ -92,7 +92,7 @@ func TestBrokerIsReachedOverTLS(t *testing.T) {
 	s := newSecureStage(t, []kfake.Opt{kfake.TLS(&tls.Config{Certificates: []tls.Certificate{cert}})}, kgo.DialTLSConfig(trust))
 
 	book, stop := s.run(settings(func(c *consumer.Config) { c.TLS = &tls.Config{} })) // trusts nobody
-	s.logged(book, slog.LevelError, "cluster not reached", "error", "certificate")
+	s.logged(book, slog.LevelError, "Kafka does not answer", "reason", "certificate")
 	stop()
 	s.start(s.consumer(settings(func(c *consumer.Config) { c.TLS = trust })))
 	s.effects(10)
@@ -120,7 +120,7 @@ func TestBrokerAuthenticatesTheConsumer(t *testing.T) {
 					}))
 				}
 				book, stop := with("wrong")
-				s.logged(book, slog.LevelError, "cluster not reached", "error", "EOF") // kfake says no by hanging up
+				s.logged(book, slog.LevelError, "Kafka does not answer", "reason", "EOF") // kfake says no by hanging up
 				began := time.Now()
 				stop()
 				require.Less(t, time.Since(began), 5*time.Second)
@@ -141,6 +141,6 @@ func TestRefusedPasswordIsReported(t *testing.T) {
 	db := deduptest.New(t)
 	s := &stage{t: t, addr: fake.Addr, topic: consumertest.Name(t), group: consumertest.Name(t), dsn: db.DSN, pool: db.Pool}
 	book, _ := s.run(settings(func(c *consumer.Config) { c.SASL = mechanisms(t)[0].consumer("wrong") }))
-	s.logged(book, slog.LevelError, "cluster not reached", "error", "SASL Authentication Failed")
+	s.logged(book, slog.LevelError, "Kafka does not answer", "reason", "SASL Authentication Failed")
 	require.False(t, book.has(slog.LevelError, "", "error", "wrong"))
 }

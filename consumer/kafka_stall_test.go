@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 // stalled is a partition that its watcher looks at every five seconds, as the fetch loop left it.
@@ -18,7 +20,9 @@ type stalled struct {
 }
 
 func newStalled() *stalled {
-	return &stalled{partition: newPartition(topicPartition{"orders", 3}, topicMetadata{}, Topic{})}
+	s := &stalled{partition: newPartition(topicPartition{"orders", 3}, topicMetadata{}, Topic{})}
+	s.heldIn(holds.New(slog.New(slog.NewTextHandler(&s.log, nil))))
+	return s
 }
 
 // fetched moves the partition on: its reader at next, the last stable offset, the end.
@@ -26,14 +30,14 @@ func (s *stalled) fetched(next, lastStable, end int64) {
 	s.add(&fetchedPartition{next: next, lastStable: lastStable, highWatermark: end})
 }
 
-// watched lets time pass and returns how often a stall was reported meanwhile.
+// watched lets time pass and returns how often a stall was logged meanwhile.
 func (s *stalled) watched(d time.Duration) int {
 	s.log.Reset()
 	for range d / (5 * time.Second) {
 		time.Sleep(5 * time.Second)
-		s.reportOpenTransaction(slog.New(slog.NewTextHandler(&s.log, nil)))
+		s.lookForOpenTransaction()
 	}
-	return strings.Count(s.log.String(), "open transaction")
+	return strings.Count(s.log.String(), "waiting: a producer's open transaction")
 }
 
 func TestOpenTransactionIsReportedAfterAMinute(t *testing.T) {
@@ -55,9 +59,12 @@ func TestOpenTransactionIsReportedAfterAMinute(t *testing.T) {
 				require.Zero(t, s.watched(time.Minute))
 				require.Equal(t, 1, s.watched(10*time.Second))
 				require.Contains(t, s.log.String(), "partition=orders/3")
-				require.Contains(t, s.log.String(), "held=5")
-				require.Equal(t, 2, s.watched(2*time.Minute), "once a minute")
-				require.Contains(t, s.log.String(), "for=3m", "it counts from the beginning")
+				require.Contains(t, s.log.String(), "5 offsets lie behind")
+				require.Equal(t, 1, s.watched(6*time.Minute), "now and then")
+				require.Contains(t, s.log.String(), "for=6m", "it counts from the beginning")
+				s.fetched(c.at+5, c.at+5, c.at+5)
+				require.Zero(t, s.watched(5*time.Second))
+				require.Contains(t, s.log.String(), "goes on again", "it has ended")
 			})
 		})
 	}

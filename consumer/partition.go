@@ -2,13 +2,15 @@ package consumer
 
 import (
 	"errors"
-	"log/slog"
+	"fmt"
 	"math"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 // partition is one assigned partition's buffer: a fetch loop fills it, its worker empties it.
@@ -18,6 +20,10 @@ type partition struct {
 	settings Topic
 	data     *wake // for the worker: there is something to take
 	end      int64 // where fetching ends; a consumer's goes on for ever
+
+	waits   *holds.Place // of the worker, before it tries again
+	stopped *holds.Place // of the fetching
+	openTx  *holds.Place // of a producer's open transaction
 
 	mu          sync.Mutex
 	leader      int32
@@ -31,19 +37,17 @@ type partition struct {
 	dry         bool             // the last answer brought nothing new
 	resting     bool             // an operator has paused it: nothing is fetched, nor kept
 	front       time.Time        // of the first message that is not processed; zero: none is known
-	waits       held             // the worker, before it tries again
-	stopped     held             // the fetching
 
 	heard                     time.Time // when a broker last told of the two
 	lastStable, highWatermark int64     // -1: not known yet
 	stalledAt                 int64     // the last stable offset when an open transaction was first seen
 	stalledSince              time.Time // zero: none seen
-	stallReported             time.Time // or first seen
 }
 
 func newPartition(tp topicPartition, topic topicMetadata, settings Topic) *partition {
 	p := &partition{topicPartition: tp, topicID: topic.id, settings: settings, data: newWake(), end: math.MaxInt64,
 		leader: -1, leaderEpoch: -1, lastStable: -1, highWatermark: -1}
+	p.heldIn(nil)
 	if m, err := topic.partition(tp.partition); err == nil {
 		p.lead(m)
 	}
@@ -98,9 +102,6 @@ func (p *partition) add(f *fetchedPartition) bool {
 	}
 	if p.dry = f.next <= p.next || f.from > p.next || p.resting; p.dry {
 		return false
-	}
-	if p.stopped.code == HeldUndecodable {
-		p.stopped = held{}
 	}
 	fresh := f.records
 	for len(fresh) > 0 && fresh[0].offset < p.next {
@@ -206,23 +207,29 @@ func recordSize(r *fetchedRecord) int {
 // aborts one after transaction.timeout.ms, which is a minute by default in its Java producer.
 const openTransactionAfter = time.Minute
 
-// reportOpenTransaction warns where records are there but held back by a producer's open transaction: that is
-// not lag, and no consumer can do anything about it.
-func (p *partition) reportOpenTransaction(log *slog.Logger) {
+// lookForOpenTransaction begins or ends the hold of a partition whose records are there but held back by a producer's open
+// transaction: that is not lag, and no consumer can do anything about it.
+func (p *partition) lookForOpenTransaction() {
+	switch since, at, behind := p.openTransaction(time.Now()); {
+	case since.IsZero():
+		p.openTx.End()
+	case time.Since(since) >= openTransactionAfter:
+		p.openTx.WaitSince(since, holds.OpenTx, fmt.Errorf("a transaction is open at offset %d, and %d offsets lie behind", at, behind))
+	}
+}
+
+// openTransaction is since when one holds the partition back, where it begins, and how much lies behind; zero: none does.
+func (p *partition) openTransaction(now time.Time) (since time.Time, at, behind int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	held := p.highWatermark - p.lastStable
-	now := time.Now()
+	behind = p.highWatermark - p.lastStable
 	switch {
-	case held <= 0 || p.next < p.lastStable:
+	case behind <= 0 || p.next < p.lastStable:
 		p.stalledSince = time.Time{}
 	case p.stalledSince.IsZero() || p.stalledAt != p.lastStable:
-		p.stalledAt, p.stalledSince, p.stallReported = p.lastStable, now, now
-	case now.Sub(p.stallReported) >= openTransactionAfter:
-		p.stallReported = now
-		log.Warn("a producer's open transaction holds the partition back",
-			"partition", p.String(), "offset", p.lastStable, "held", held, "for", now.Sub(p.stalledSince).Round(time.Second))
+		p.stalledAt, p.stalledSince = p.lastStable, now
 	}
+	return p.stalledSince, p.lastStable, behind
 }
 
 // isGone says that a topic or partition is not there, or not the one that was asked for.

@@ -14,6 +14,7 @@ import (
 	"github.com/segmentio/kafka-go/sasl"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 // ReaderConfig says how a Reader reads. Only Brokers is required.
@@ -81,6 +82,7 @@ type Reader struct {
 	transport *kafka.Transport
 	wire      *wire
 
+	holds     *holds.Registry
 	memory    *memory
 	slots     slots // one for each page that may be out
 	telemetry *telemetry
@@ -96,6 +98,7 @@ func NewReader(cfg ReaderConfig) (*Reader, error) {
 	return &Reader{
 		cfg: c, transport: transport,
 		wire:      newWire(transport, c.Brokers, c.ClientID, c.RequestTimeout),
+		holds:     holds.New(c.Logger),
 		memory:    newMemory(c.BufferBytes),
 		slots:     make(slots, c.Transactions),
 		telemetry: newTelemetry(&c),

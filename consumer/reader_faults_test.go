@@ -81,8 +81,8 @@ func TestReaderWaitsForBrokersThatAreAway(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, from(0, 50), got.offsets(0))
 	require.EqualValues(t, 40, refused.Load())
-	require.True(t, r.book.has(slog.LevelWarn, "offsets not found; trying again"))
-	require.True(t, r.book.has(slog.LevelWarn, "fetch failed; trying again"))
+	require.True(t, r.book.has(slog.LevelError, "Kafka does not answer", "reason", "find offsets"))
+	require.True(t, r.book.has(slog.LevelWarn, "fetches from a broker fail"))
 }
 
 func TestReaderWaitsForBrokersNoLongerThanItsContext(t *testing.T) {
@@ -90,7 +90,7 @@ func TestReaderWaitsForBrokersNoLongerThanItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- r.reader.Read(ctx, consumer.Topic{Name: r.topic}, []consumer.Range{{To: 1}}, nil) }()
-	r.logged(r.book, slog.LevelWarn, "offsets not found; trying again")
+	r.logged(r.book, slog.LevelError, "Kafka does not answer", "reason", "find offsets")
 	cancel()
 	err := <-ended
 	require.ErrorIs(t, err, context.Canceled)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 // Earliest finds the first offset that is left in each of a topic's partitions. As in Read, brokers that are away are
@@ -57,15 +59,18 @@ var errMissing = errors.New("does not exist")
 func (r *Reader) lookUp(ctx context.Context, name string, partitions []int32, timestamp int64) (
 	topic topicMetadata, offsets map[int32]int64, err error) {
 	var before error
+	hold := r.holds.Place(holds.TopicKind, name)
+	defer hold.Leave()
 	for retry := newBackoff(); ; retry.wait(ctx) {
 		topic, offsets, err = r.ask(ctx, name, partitions, timestamp)
 		switch {
 		case err == nil || errors.Is(err, errMissing):
+			hold.End()
 			return topic, offsets, err
 		case ctx.Err() != nil:
 			return topic, nil, fmt.Errorf("%w: %w", context.Cause(ctx), cmp.Or(before, err))
 		}
-		r.cfg.Logger.Warn("offsets not found; trying again", "topic", name, "error", err)
+		hold.Wait(holds.Kafka, fmt.Errorf("find offsets: %w", err))
 		before = err
 	}
 }

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 // pass is one Read. run owns every goroutine of it and returns when all have ended.
 type pass struct {
-	fetching // until the ranges are read or the first error, which ends ctx
+	fetching              // until the ranges are read or the first error, which ends ctx
+	cluster  *holds.Place // of looks at the cluster
 	settings Topic
 	topic    topicMetadata // as it was at the start
 	slots    slots
@@ -19,9 +22,9 @@ type pass struct {
 
 func newPass(ctx context.Context, r *Reader, settings Topic, f func(context.Context, Page) error) *pass {
 	p := &pass{
-		fetching: fetching{cfg: &r.cfg, wire: r.wire, memory: r.memory, telemetry: r.telemetry, log: r.cfg.Logger,
+		fetching: fetching{cfg: &r.cfg, wire: r.wire, memory: r.memory, holds: r.holds, telemetry: r.telemetry, log: r.cfg.Logger,
 			partitions: map[topicPartition]*partition{}},
-		settings: settings, slots: r.slots, f: f,
+		cluster: r.holds.Place(holds.TopicKind, settings.Name), settings: settings, slots: r.slots, f: f,
 	}
 	p.decider = p
 	p.ctx, p.fail = context.WithCancelCause(ctx)
@@ -37,6 +40,7 @@ func (p *pass) run(r *Reader, ranges []Range) error {
 	}
 	p.startLoops()
 	p.goexits.Go(p.watch)
+	p.goexits.Go(func() { p.holds.Run(p.ctx) })
 	var reading sync.WaitGroup
 	for _, g := range pagers {
 		reading.Go(g.run)
@@ -55,6 +59,10 @@ func (p *pass) finish() {
 	p.fail(nil)
 	p.goexits.Wait()
 	p.discard()
+	p.cluster.Leave()
+	for _, b := range p.partitions {
+		b.unheld()
+	}
 }
 
 // begin finds out where the ranges end, and makes a pager for each that holds anything.
@@ -74,6 +82,7 @@ func (p *pass) begin(r *Reader, ranges []Range) (pagers []*pager, err error) {
 			continue
 		}
 		b := newPartition(topicPartition{topic.name, r.Partition}, topic, p.settings)
+		b.heldIn(p.holds)
 		b.end = end
 		b.readFrom(r.From)
 		p.partitions[b.topicPartition] = b
@@ -94,10 +103,11 @@ func (p *pass) refresh() {
 	found, err := p.wire.metadata(p.ctx, []string{p.topic.name})
 	if err != nil {
 		if p.ctx.Err() == nil {
-			p.log.Warn("metadata not refreshed", "error", err)
+			p.cluster.Wait(holds.Kafka, err)
 		}
 		return
 	}
+	p.cluster.End()
 	switch now := found[p.topic.name]; {
 	case isGone(now.err):
 		p.fail(errors.New("it was deleted meanwhile"))

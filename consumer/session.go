@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 // session is one generation of the group: the partitions that this member was given, until they are given up.
@@ -33,7 +35,7 @@ var (
 func newSession(c *Consumer, g *kafka.Generation, topics map[string]topicMetadata) *session {
 	s := &session{
 		c: c, generation: g, topics: topics,
-		fetching: fetching{cfg: &c.cfg, wire: c.wire, memory: c.memory, telemetry: c.telemetry, log: c.log.With("generation", g.ID),
+		fetching: fetching{cfg: &c.cfg, wire: c.wire, memory: c.memory, holds: c.holds, telemetry: c.telemetry, log: c.log.With("generation", g.ID),
 			partitions: map[topicPartition]*partition{}},
 		offsets: offsets{done: map[topicPartition]int64{}, committed: map[topicPartition]int64{}},
 		done:    make(chan struct{}),
@@ -105,7 +107,9 @@ func (s *session) assigned() bool {
 		for _, a := range assignments {
 			tp := topicPartition{topic, int32(a.ID)}
 			parts = append(parts, tp)
-			s.partitions[tp] = newPartition(tp, s.topics[topic], s.c.topic(topic))
+			p := newPartition(tp, s.topics[topic], s.c.topic(topic))
+			p.heldIn(s.holds)
+			s.partitions[tp] = p
 		}
 	}
 	s.c.life.assigned(s)
@@ -118,7 +122,9 @@ func (s *session) assigned() bool {
 		if s.ctx.Err() != nil {
 			return false
 		}
-		s.allWaitFor(err, "committed offsets and positions not looked up; trying again")
+		for _, p := range s.partitions {
+			p.waitFor(err)
+		}
 		retry.wait(s.ctx)
 	}
 }
@@ -189,6 +195,10 @@ func (s *session) fault(err error) {
 
 func (s *session) drained() {
 	s.discard()
+	for _, p := range s.partitions {
+		p.unheld()
+	}
+	s.c.commits.Leave()
 	s.log.Info("partitions given up", "partitions", len(s.partitions), "because", s.cause())
 }
 
@@ -199,7 +209,7 @@ func (s *session) watch() {
 		s.refresh()
 		s.listen()
 		for _, p := range s.partitions {
-			p.reportOpenTransaction(s.log)
+			p.lookForOpenTransaction()
 		}
 	}
 }
@@ -209,10 +219,12 @@ func (s *session) refresh() {
 	found, err := s.c.wire.metadata(s.ctx, s.c.topicNames())
 	if err != nil {
 		if s.ctx.Err() == nil {
-			s.log.Warn("metadata not refreshed", "error", err)
+			s.c.cluster.Wait(holds.Kafka, err)
 		}
 		return
 	}
+	s.c.cluster.End()
+	s.c.look(found)
 	for name, now := range found {
 		before, subscribed := s.topics[name]
 		if err := changed(name, before, now, subscribed); err != nil {
@@ -224,7 +236,7 @@ func (s *session) refresh() {
 }
 
 func changed(name string, before, now topicMetadata, subscribed bool) error {
-	there := now.err == nil && len(now.partitions) > 0
+	there := now.readable()
 	switch {
 	case !subscribed && there:
 		return fmt.Errorf("topic %s is there now: %w", name, errTopicsChanged)
@@ -314,11 +326,12 @@ func (s *session) commit(ctx context.Context) {
 	switch {
 	case err == nil:
 		s.offsets.commit(ahead)
+		s.c.commits.End()
 	case errors.Is(err, kafka.RebalanceInProgress):
 		s.log.Debug("offsets not committed, the group is rebalancing", "error", err)
 	case errors.Is(err, kafka.IllegalGeneration), errors.Is(err, kafka.UnknownMemberId), errors.Is(err, kafka.NotCoordinatorForGroup):
 		s.fault(fmt.Errorf("commit offsets: %w", err)) // kafka-go would go on in this generation for ever
 	case ctx.Err() == nil:
-		s.log.Warn("offsets not committed; the next commit covers them", "error", err)
+		s.c.commits.Wait(holds.Kafka, fmt.Errorf("commit offsets: %w", err)) // the next commit covers them
 	}
 }

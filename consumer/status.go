@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 // State is what a Consumer is at.
@@ -35,6 +36,8 @@ type Status struct {
 	Rebalances int64
 	// Pauses are what operators have paused in the inbox, as last looked up. Nobody may change the slice.
 	Pauses []dedup.Pause
+	// Holds are what waits in this process, the oldest first: topics, handlers and the group too, and what they wait for.
+	Holds []holds.Hold
 }
 
 // PartitionStatus is where one partition stands.
@@ -68,7 +71,7 @@ type PartitionStatus struct {
 // concurrent use.
 func (c *Consumer) Status() Status {
 	status, s := c.life.status()
-	status.KafkaSince, status.Pauses = c.wire.silentSince(), c.processor.Pauses()
+	status.KafkaSince, status.Pauses, status.Holds = c.wire.silentSince(), c.processor.Pauses(), c.holds.List()
 	if s == nil {
 		return status
 	}
@@ -99,11 +102,9 @@ func (p *partition) status(next, committed int64, now time.Time) PartitionStatus
 	if oldest := p.oldestWaiting(); oldest.UnixMilli() > 0 && !st.CaughtUp { // before 1970: it has none
 		st.LagTime = max(0, now.Sub(oldest))
 	}
-	hold := p.stopped
-	if hold.code == "" {
-		hold = p.waits
+	if h := p.held(); h != nil {
+		st.Held, st.HeldSince = h.Code, h.Since
 	}
-	st.Held, st.HeldSince = hold.code, hold.since
 	if p.highWatermark > p.lastStable && p.next >= p.lastStable && p.stalledAt == p.lastStable {
 		st.OpenTransaction = p.stalledSince
 	}

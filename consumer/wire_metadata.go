@@ -28,6 +28,9 @@ type topicMetadata struct {
 	err        error // such as kerr.UnknownTopicOrPartition
 }
 
+// readable says that the topic is there, and this client may see it.
+func (t topicMetadata) readable() bool { return t.err == nil && len(t.partitions) > 0 }
+
 // metadata asks any broker for the given topics, and creates none. Every topic is in the map, with its
 // own error where the cluster has one. It goes past the cache of the transport, which is up to MetadataTTL
 // old and knows no topic IDs.

@@ -82,7 +82,7 @@ func (w *worker) start() bool {
 			p.readFrom(next)
 			return true
 		case s.ctx.Err() == nil:
-			p.waitFor(err, s.log, "partition not acquired; trying again")
+			p.waitFor(err)
 			retry.wait(s.ctx)
 		}
 	}
@@ -302,8 +302,7 @@ func (w *worker) recover(err error, n int, retry retries) bool {
 		w.limit = max(1, n/2)
 	}
 	pause := retry.next()
-	w.partition.waitFor(err, s.log, "batch failed; the partition is held and the batch tried again",
-		"offset", w.position.Next, "messages", n, "again_in", pause.Round(time.Millisecond))
+	w.partition.waitFor(err, "offset", w.position.Next, "messages", n)
 	return sleep(s.ctx, pause)
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 const (
@@ -29,6 +31,7 @@ const (
 type circuit struct {
 	log   *slog.Logger
 	pause time.Duration // the first one's ceiling
+	hold  *holds.Place
 
 	state  circuitState
 	until  time.Time // while it is open
@@ -67,7 +70,7 @@ func (c *circuit) starts() (probe bool) {
 		return false
 	}
 	c.state = halfOpen
-	c.log.Info("calling again, once, to see whether the dependency is back")
+	c.log.Debug("calling again, once, to see whether the receiver is back")
 	return true
 }
 
@@ -119,12 +122,12 @@ func (c *circuit) open(now time.Time, err error) {
 	pause := ceiling/2 + rand.N(ceiling/2+1) //nolint:gosec // jitter
 	c.state, c.until, c.recent = open, now.Add(pause), nil
 	c.pauses++
-	c.log.Warn("calls fail as if the dependency was away: paused, no attempts are spent", "pause", pause.Round(time.Millisecond), "error", clip(err))
+	c.hold.Wait(holds.Away, errors.New(clip(err)), "next_call_in", pause.Round(time.Millisecond))
 }
 
 func (c *circuit) close() {
 	c.state, c.pauses = closed, 0
-	c.log.Info("the dependency is back: going on")
+	c.hold.End()
 }
 
 // isAway says of a detached handler's error that it may not be the message's fault: no answer, one of 5xx, or what

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 // rig is a circuit with a clock that the test moves.
@@ -28,7 +29,8 @@ type rig struct {
 
 func newRig() *rig {
 	r := &rig{now: time.Now()}
-	r.circuit = circuit{pause: circuitPause, log: slog.New(slog.NewTextHandler(&r.log, nil))}
+	log := slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	r.circuit = circuit{pause: circuitPause, log: log, hold: holds.New(log).Place(holds.HandlerKind, "ledger")}
 	return r
 }
 
@@ -67,12 +69,14 @@ func TestCircuitOpensWhenMostMessagesFailAndClosesByOneCall(t *testing.T) {
 		_, wait := Verdict(err)
 		require.Greater(t, r.now.Add(wait), r.until, "another message has the next turn")
 	}
+	require.Equal(t, [2]any{holds.Away, 9}, [2]any{r.hold.Code(), r.hold.Hold().Tries})
 	r.now = r.until
 	require.Equal(t, 1, r.allows(r.now, 8))
 	require.NoError(t, r.message(2, nil))
+	require.Nil(t, r.hold.Hold())
 	require.Equal(t, 8, r.allows(r.now, 8))
 	require.True(t, counted(r.message(3, errAway)), "it begins anew")
-	require.Equal(t, [3]int{9, 9, 1}, [3]int{r.states("paused"), r.states("calling again"), r.states("going on")})
+	require.Equal(t, [3]int{1, 9, 1}, [3]int{r.states("waiting: calls fail"), r.states("calling again"), r.states("goes on again")})
 }
 
 func TestCircuitStaysClosed(t *testing.T) {
@@ -171,8 +175,8 @@ func TestCircuitSparesAttemptsUntilTheDependencyIsBack(t *testing.T) {
 	<-done
 	require.Zero(t, b.count(`select count(*) from firstseen.dead_letters`))
 	require.LessOrEqual(t, b.count(`select sum(attempts) from firstseen.inbox`), 9, "those before it opened")
-	for _, line := range []string{"paused, no attempts are spent", "calling again, once", "the dependency is back"} {
-		require.Contains(t, log.String(), line)
+	for _, line := range []string{"waiting: calls fail as if the receiver was away", "goes on again"} {
+		require.Equal(t, 1, strings.Count(log.String(), line), line)
 	}
-	require.Equal(t, 1, strings.Count(log.String(), "going on"))
+	require.Empty(t, p.Holds().List())
 }

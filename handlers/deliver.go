@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/instruments"
 )
 
@@ -55,7 +56,7 @@ type dispatcher struct {
 	results chan *delivery // of calls that have ended; there is room for all
 	running int
 	ended   []*delivery // not written down yet
-	failing bool        // Postgres, when it was last asked
+	hold    *holds.Place
 }
 
 // delivery is a claimed lane and the call for its first message.
@@ -73,7 +74,9 @@ type delivery struct {
 
 func newDispatcher(p *Processor, target *registered) *dispatcher {
 	log := p.cfg.Logger.With("handler", target.name)
-	return &dispatcher{p: p, target: target, log: log, circuit: circuit{log: log, pause: circuitPause},
+	away := p.cfg.Holds.Place(holds.HandlerKind, target.name)
+	return &dispatcher{p: p, target: target, log: log, circuit: circuit{log: log, pause: circuitPause, hold: away},
+		hold:  p.cfg.Holds.Place(holds.HandlerKind, target.name),
 		lease: p.timeLimit(target) + p.cfg.AbandonAfter + laneLease, results: make(chan *delivery, target.concurrency)}
 }
 
@@ -97,6 +100,8 @@ func (d *dispatcher) run(ctx context.Context) {
 		d.note(ctx, err)
 		d.wait(ctx.Done(), poll.C)
 	}
+	d.hold.Leave()
+	d.circuit.hold.Leave()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*d.p.cfg.AbandonAfter+laneLease)
 	defer cancel()
 	for d.running+len(d.ended) > 0 && last.Err() == nil {
@@ -125,12 +130,14 @@ func (d *dispatcher) closeIdle() {
 	}
 }
 
-// note logs an outage of Postgres when it begins.
+// note begins the hold of an outage of Postgres, or ends it.
 func (d *dispatcher) note(ctx context.Context, err error) {
-	if err != nil && !d.failing && ctx.Err() == nil {
-		d.log.Error("parked messages not worked on; trying again", "error", err)
+	switch {
+	case err == nil:
+		d.hold.End()
+	case ctx.Err() == nil:
+		d.hold.Wait(holds.Postgres, err)
 	}
-	d.failing = err != nil
 }
 
 // wait returns when there is something to do: a call has ended, something was parked, it is time to look, or done.

@@ -3,12 +3,14 @@ package handlers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/instruments"
 )
 
@@ -54,7 +56,11 @@ func (p *Processor) laneWorker(ctx context.Context) {
 	targets := p.attached()
 	poll := time.NewTicker(p.cfg.LanePoll)
 	defer poll.Stop()
-	pauses := make([]pause, len(targets))
+	pauses, places := make([]pause, len(targets)), make([]*holds.Place, len(targets))
+	for i, target := range targets {
+		places[i] = p.cfg.Holds.Place(holds.HandlerKind, target.name)
+		defer places[i].Leave()
+	}
 	for len(targets) > 0 && ctx.Err() == nil {
 		worked := 0
 		for i, target := range targets {
@@ -64,10 +70,10 @@ func (p *Processor) laneWorker(ctx context.Context) {
 			n, err := p.workLanes(ctx, target)
 			if err != nil && ctx.Err() == nil {
 				pauses[i].lengthen(p.cfg.LanePoll)
-				p.cfg.Logger.Error("parked messages not worked on; trying again", "handler", target.name,
-					"again_in", pauses[i].length, "error", err)
+				places[i].Wait(holds.Postgres, fmt.Errorf("parked messages are not worked on: %w", err))
 				continue
 			}
+			places[i].End()
 			pauses[i] = pause{}
 			worked += n
 		}
@@ -197,7 +203,7 @@ func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup
 // uncount takes a counted attempt back. While Postgres is away it goes on trying, until ctx has ended for a while: an
 // outage must not cost an attempt.
 func (p *Processor) uncount(ctx context.Context, c dedup.Claim, id uuid.UUID) {
-	for {
+	for told := false; ; told = true {
 		last := ctx.Err() != nil
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), laneLease)
 		err := p.cfg.Store.UncountAttempt(limited, c, id)
@@ -205,7 +211,9 @@ func (p *Processor) uncount(ctx context.Context, c dedup.Claim, id uuid.UUID) {
 		if err == nil {
 			return
 		}
-		p.cfg.Logger.Warn("an attempt that was none is not taken back yet", "error", err)
+		if !told {
+			p.cfg.Logger.Warn("an attempt that was none is not taken back yet", "error", err)
+		}
 		if last {
 			return
 		}

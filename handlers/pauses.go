@@ -2,13 +2,14 @@ package handlers
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 // pauses are what operators have paused in the store's inbox, as last looked up. The lanes of what is paused need no
@@ -96,12 +97,15 @@ func (p *Processor) tell(before, now []dedup.Pause) {
 func (p *Processor) followPauses(ctx context.Context) {
 	poll := time.NewTicker(p.cfg.PausePoll)
 	defer poll.Stop()
-	for away := false; ctx.Err() == nil; {
-		err := p.LookUpPauses(ctx)
-		if err != nil && !away && ctx.Err() == nil {
-			p.cfg.Logger.Error("pauses not looked up; the last known ones stay, and are looked up again", "error", err)
+	hold := p.cfg.Holds.Place(holds.InboxKind, p.cfg.Store.Inbox())
+	defer hold.Leave()
+	for ctx.Err() == nil {
+		switch err := p.LookUpPauses(ctx); {
+		case err == nil:
+			hold.End()
+		case ctx.Err() == nil:
+			hold.Wait(holds.Postgres, fmt.Errorf("look up pauses; the last known ones stay: %w", err))
 		}
-		away = err != nil && !errors.Is(err, context.Canceled)
 		select {
 		case <-ctx.Done():
 		case <-poll.C:

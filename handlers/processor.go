@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/instruments"
 )
 
@@ -45,6 +46,9 @@ type Config struct {
 	LanePoll time.Duration
 	// PausePoll is how often what operators have paused is looked up, with one query. Default 2 seconds.
 	PausePoll time.Duration
+	// Holds has what waits, of this process: the consumer's partitions and topics among them. Default one of its own, that
+	// logs to Logger.
+	Holds *holds.Registry
 	// Logger hears of every failed attempt; never of a payload or a key. Default slog.Default().
 	Logger *slog.Logger
 	// MeterProvider measures what becomes of messages; package dedup/instruments says how. Default OpenTelemetry's global
@@ -90,6 +94,9 @@ func (c Config) WithDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
+	if c.Holds == nil {
+		c.Holds = holds.New(c.Logger)
+	}
 	if c.Observe == nil {
 		c.Observe = func(Stage) {}
 	}
@@ -130,6 +137,9 @@ func (p *Processor) MaxAttempts(topic string) int {
 
 // Store is the store that the processor writes to.
 func (p *Processor) Store() *dedup.Store { return p.cfg.Store }
+
+// Holds has what waits in this process.
+func (p *Processor) Holds() *holds.Registry { return p.cfg.Holds }
 
 // Batch is a run of messages of one partition.
 type Batch struct {

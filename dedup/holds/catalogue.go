@@ -1,0 +1,81 @@
+package holds
+
+import (
+	"log/slog"
+	"slices"
+)
+
+// Why something waits: the code of a [Hold], as it is in the log's attribute "hold", in status, health, metrics and doctor.
+const (
+	Postgres    = "postgres"
+	Kafka       = "kafka"
+	Broker      = "broker"
+	Handler     = "handler"
+	MaxParked   = "max_parked"
+	Undecodable = "undecodable"
+	OpenTx      = "open_transaction"
+	TopicReset  = "topic_reset"
+	CutOff      = "cut_off"
+	Lost        = "messages_lost"
+	Missing     = "topic_missing"
+	Denied      = "topic_denied"
+	Unreadable  = "topic_unreadable"
+	Away        = "receiver_away"
+	DeadTopic   = "dead_topic"
+)
+
+// Entry is what is known of a code, whatever waits because of it.
+type Entry struct {
+	Code string
+	// Means says what has happened, and Do what an operator is to do about it.
+	Means, Do string
+	// Decision says that it ends only by a person's decision: the subject is not tried again by itself.
+	Decision bool
+	// Level is that of its lines in the log; the zero value stands for an error.
+	Level slog.Level
+}
+
+// catalogue has every code. The page OPERATIONS has the same ones.
+var catalogue = []Entry{
+	{Code: Postgres, Means: "Postgres does not answer, or a transaction failed",
+		Do: "bring Postgres back, or see the reason; what failed is tried again until it goes, and no attempt is spent"},
+	{Code: Kafka, Means: "Kafka does not answer what has to be known",
+		Do: "bring the brokers back, or see the reason; they are asked again until they answer"},
+	{Code: Broker, Means: "fetches from a broker fail", Level: slog.LevelWarn,
+		Do: "nothing, where a leader is moving; else see the reason and whether the broker is up"},
+	{Code: Handler, Means: "a handler ran out of time with a whole batch",
+		Do: "see what the handler waits for; smaller batches are tried until one goes through"},
+	{Code: MaxParked, Means: "too many of the partition's messages are parked",
+		Do: "see why their handler fails, or resume it; the partition goes on by itself"},
+	{Code: Undecodable, Means: "the next records can't be decoded",
+		Do: "repair or delete the batch on the broker, or raise fetch.buffer where it is too small for it; they are fetched again"},
+	{Code: OpenTx, Means: "a producer's open transaction holds the partition back", Level: slog.LevelWarn,
+		Do: "see whether the producer lives; else end its transaction with kafka-transactions.sh"},
+	{Code: TopicReset, Means: "the topic was deleted and created again", Decision: true,
+		Do: "to read the new topic from its first message set on_reset: restart and restart; what was seen is a duplicate"},
+	{Code: CutOff, Means: "the partition ends below its position: Kafka lost messages", Decision: true,
+		Do: "to read it from its first message set on_reset: restart and restart; what was seen is a duplicate"},
+	{Code: Lost, Means: "messages were deleted before they were read", Decision: true,
+		Do: "to go on with what is left set on_loss: continue and restart"},
+	{Code: Missing, Means: "the topic does not exist",
+		Do: "create it, or take it out of the config; the other topics go on"},
+	{Code: Denied, Means: "the brokers deny the topic to this client",
+		Do: "allow Read and Describe on the topic by an ACL; the other topics go on"},
+	{Code: Unreadable, Means: "the topic can't be read now",
+		Do: "see the reason; the other topics go on"},
+	{Code: Away, Means: "calls fail as if the receiver was away",
+		Do: "bring the receiver back; one call at a time finds out when it is, and no attempt is spent"},
+	{Code: DeadTopic, Means: "dead letters can't be published to their topic",
+		Do: "create the topic, or allow Write on it; dead letters wait in Postgres, and all else goes on"},
+}
+
+// Catalogue lists all codes.
+func Catalogue() []Entry { return slices.Clone(catalogue) }
+
+// EntryOf is what is known of a code. Of one that nobody knows it has the code alone.
+func EntryOf(code string) Entry {
+	if i := slices.IndexFunc(catalogue, func(e Entry) bool { return e.Code == code }); i >= 0 {
+		return catalogue[i]
+	}
+	return Entry{Code: code, Means: code}
+}
