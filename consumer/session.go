@@ -175,7 +175,7 @@ func (s *session) begin(topic string) error {
 			next[tp.partition] = offset
 		}
 	}
-	begun, err := store.Begin(s.ctx, cfg.Group, topic, s.topics[topic].id, next)
+	begun, err := store.Begin(s.ctx, cfg.Group, topic, s.topics[topic].id, next, nil)
 	for tp, offset := range committed {
 		if begun {
 			s.log.Warn("Kafka has a committed offset and Postgres nothing: taking over the group where it stands",

@@ -122,7 +122,7 @@ func (w *worker) acquire(ctx context.Context) (next int64, hold, err error) {
 	if w.caution.begin(next, cfg.MaxBatch) {
 		w.limit = 1
 	}
-	return next, nil, store.Reposition(ctx, w.position, next, p.topicID)
+	return next, nil, store.Reposition(ctx, w.position, next, p.topicID, nil)
 }
 
 // resolve turns earliest into an offset, and finds out whether the partition ends below the offset:

@@ -70,8 +70,10 @@ type Batch struct {
 	// Position is moved to Next by the transaction. Nil for messages that come from elsewhere than a partition.
 	Position *Position
 	// Next is the offset after the last one that this batch covers, gaps and broker-internal records included.
-	Next    int64
-	Entries []Entry
+	Next int64
+	// LeaderEpoch is that of the last message before Next, or of what the broker keeps for itself there. Nil: not known.
+	LeaderEpoch *int32
+	Entries     []Entry
 	// Replayed says that newer messages of the partition may have been accepted before these: they wait only for unfinished
 	// messages that are older.
 	Replayed bool
@@ -149,9 +151,9 @@ func (s *Store) accept(ctx context.Context, b *Batch, cols *columns) (*Tx, error
 func (b *Batch) acceptArgs(cols *columns) []any {
 	scopes, ids, fingerprints := cols.acceptKeys(b.Entries)
 	if p := b.Position; p != nil {
-		return []any{p.id, p.Epoch, p.Next, b.Next, p.expected(), scopes, ids, fingerprints}
+		return []any{p.id, p.Epoch, p.Next, b.Next, p.expected(), scopes, ids, fingerprints, b.LeaderEpoch}
 	}
-	return []any{nil, nil, nil, nil, nil, scopes, ids, fingerprints}
+	return []any{nil, nil, nil, nil, nil, scopes, ids, fingerprints, nil}
 }
 
 // setOutcomes spreads accept's answers, one for each ID that was sent; nil: all of them are new.

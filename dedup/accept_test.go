@@ -139,7 +139,7 @@ func TestFencedOwnerTakesNothingIn(t *testing.T) {
 	_, err := s.store.Accept(t.Context(), s.batch(old, uuid.New()))
 	require.ErrorIs(t, err, dedup.ErrFenced)
 	require.ErrorContains(t, err, "accept orders/0@0-1")
-	require.ErrorIs(t, s.store.Reposition(t.Context(), old, 5, uuid.Nil), dedup.ErrFenced)
+	require.ErrorIs(t, s.store.Reposition(t.Context(), old, 5, uuid.Nil, nil), dedup.ErrFenced)
 	s.requireRows(0)
 	require.Equal(t, repeat(isNew, 1), s.accept(s.batch(fresh, uuid.New())))
 }

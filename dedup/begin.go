@@ -19,18 +19,28 @@ func (s *Store) KnowsTopic(ctx context.Context, consumer, topic string) (bool, e
 
 // Begin sets the positions of all partitions of a topic that is new to the consumer, in one transaction: next has the
 // first offset of each. Where the consumer knows the topic it does nothing and returns false. So whoever finds a
-// partition without a position later knows that the partition was added, or its position lost.
-func (s *Store) Begin(ctx context.Context, consumer, topic string, topicID uuid.UUID, next map[int32]int64) (begun bool, err error) {
+// partition without a position later knows that the partition was added, or its position lost. leaderEpochs has the leader
+// epoch of the last message before, for those of which it is known.
+func (s *Store) Begin(ctx context.Context, consumer, topic string, topicID uuid.UUID, next map[int32]int64, leaderEpochs map[int32]int32) (begun bool, err error) {
 	partitions, offsets := make([]int32, 0, len(next)), make([]int64, 0, len(next))
 	for p, offset := range next {
 		partitions, offsets = append(partitions, p), append(offsets, offset)
+	}
+	known, epochs := make([]int32, 0, len(leaderEpochs)), make([]int32, 0, len(leaderEpochs))
+	for p, epoch := range leaderEpochs {
+		known, epochs = append(known, p), append(epochs, epoch)
 	}
 	var id *uuid.UUID
 	if topicID != uuid.Nil {
 		id = &topicID
 	}
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, s.sql.begin, consumer, topic, id, partitions, offsets).Scan(&begun)
+		err := tx.QueryRow(ctx, s.sql.begin, consumer, topic, id, partitions, offsets).Scan(&begun)
+		if err != nil || !begun || len(known) == 0 {
+			return err
+		}
+		_, err = tx.Exec(ctx, s.sql.setLeaderEpoch, consumer, topic, known, epochs)
+		return err
 	})
 	if err != nil {
 		return false, fmt.Errorf("begin topic %s for %s: %w", topic, consumer, err)

@@ -41,7 +41,7 @@ func (w *ward) begin(consumer string) *dedup.Position {
 	w.t.Helper()
 	p, err := w.store.Acquire(w.t.Context(), consumer, "orders", 0, "host-2")
 	require.NoError(w.t, err)
-	require.NoError(w.t, w.store.Reposition(w.t.Context(), p, 0, uuid.Nil))
+	require.NoError(w.t, w.store.Reposition(w.t.Context(), p, 0, uuid.Nil, nil))
 	return p
 }
 

@@ -46,7 +46,7 @@ func TestOfCopiesWithDifferentContentsTheFirstWinsAndTheOtherIsKept(t *testing.T
 					w.requireFirstWon(ms)
 
 					p := w.position(0)
-					require.NoError(t, w.store.Reposition(t.Context(), p, 0, uuid.Nil))
+					require.NoError(t, w.store.Reposition(t.Context(), p, 0, uuid.Nil, nil))
 					require.Equal(t, handlers.Result{Duplicates: 2, Conflicts: 1}, w.process(ms...), "a replay finds the same")
 					w.requireFirstWon(ms)
 				})
@@ -114,7 +114,7 @@ func TestOtherContentUnderADeadLettersIDIsAConflictAndTheSameAMereCopy(t *testin
 	w.kill(ms[0])
 	require.Equal(t, handlers.Result{Conflicts: 1}, w.process(ms[1]))
 	require.Equal(t, handlers.Result{Buried: 1}, w.process(ms[2]))
-	require.NoError(t, w.store.Reposition(t.Context(), w.position(0), 0, uuid.Nil))
+	require.NoError(t, w.store.Reposition(t.Context(), w.position(0), 0, uuid.Nil, nil))
 	require.Equal(t, handlers.Result{Conflicts: 1, Buried: 2}, w.process(ms...), "replayed in one batch")
 	conflicts, _, err := w.store.Conflicts(t.Context(), dedup.Filter{}, "", 10)
 	require.NoError(t, err)

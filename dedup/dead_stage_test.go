@@ -135,7 +135,7 @@ func (w *ward) position(partition int32) *dedup.Position {
 	p, err := w.store.Acquire(w.t.Context(), "group", "orders", partition, "host-1")
 	require.NoError(w.t, err)
 	if !p.Known {
-		require.NoError(w.t, w.store.Reposition(w.t.Context(), p, 0, uuid.Nil))
+		require.NoError(w.t, w.store.Reposition(w.t.Context(), p, 0, uuid.Nil, nil))
 	}
 	w.positions[partition] = p
 	return p

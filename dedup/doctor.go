@@ -107,7 +107,9 @@ type StatedPosition struct {
 	// Next is the offset to process next; -1 where it was never set.
 	Next    int64
 	TopicID uuid.UUID // zero: none
-	Epoch   int64
+	// LeaderEpoch is that of the last message before Next; nil: not known.
+	LeaderEpoch *int32
+	Epoch       int64
 	// Fruitless is how often the position has been acquired since it last moved.
 	Fruitless int
 	Owner     string
@@ -115,7 +117,8 @@ type StatedPosition struct {
 }
 
 const positionsSQL = `
-select topic, "partition", coalesce(next_offset, -1), coalesce(topic_id, '00000000-0000-0000-0000-000000000000'::uuid), epoch,
+select topic, "partition", coalesce(next_offset, -1), coalesce(topic_id, '00000000-0000-0000-0000-000000000000'::uuid),
+	case when leader_epoch_at = next_offset then leader_epoch end, epoch,
 	fruitless, coalesce(owner, ''), updated_at
 from firstseen.positions
 where consumer = $1

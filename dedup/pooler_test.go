@@ -77,7 +77,7 @@ func (s *stage) start(ctx context.Context, partition int32) (*dedup.Position, er
 	if err != nil || p.Known {
 		return p, err
 	}
-	return p, s.store.Reposition(ctx, p, 0, uuid.Nil)
+	return p, s.store.Reposition(ctx, p, 0, uuid.Nil, nil)
 }
 
 func (s *stage) step(ctx context.Context, p *dedup.Position, ids []uuid.UUID) error {

@@ -21,6 +21,9 @@ type Position struct {
 	// Next is the offset of the next message to process; valid where Known is true.
 	Next  int64
 	Known bool
+	// LeaderEpoch is the epoch of the partition's leader under which the last message before Next was written, as it was
+	// when the position was acquired or set. Nil: not known.
+	LeaderEpoch *int32
 	// Epoch rises by one with each owner.
 	Epoch int64
 	// Evicted is how many open transactions of a previous owner Acquire had to end.
@@ -64,8 +67,16 @@ func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition i
 	var trial *int64
 	grace := fmt.Sprintf("%d ms", s.cfg.EvictAfter/time.Millisecond)
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, s.sql.acquire, consumer, topic, partition, owner, grace).
+		err := tx.QueryRow(ctx, s.sql.acquire, consumer, topic, partition, owner, grace).
 			Scan(&p.id, &p.Epoch, &next, &topicID, &p.Evicted, &p.Fruitless, &trial, &p.Trials)
+		if err != nil {
+			return err
+		}
+		err = tx.QueryRow(ctx, s.sql.leaderEpoch, p.id).Scan(&p.LeaderEpoch)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("acquire position %s/%d of %s: %w", topic, partition, consumer, err)
@@ -80,20 +91,25 @@ func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition i
 	return p, nil
 }
 
-// Reposition sets where the owner starts, forward or back, and under which topic identity (zero: none).
-func (s *Store) Reposition(ctx context.Context, p *Position, next int64, topicID uuid.UUID) error {
+// Reposition sets where the owner starts, forward or back, under which topic identity (zero: none), and the leader epoch of
+// the last message before (nil: not known).
+func (s *Store) Reposition(ctx context.Context, p *Position, next int64, topicID uuid.UUID, leaderEpoch *int32) error {
 	var id *uuid.UUID
 	if topicID != uuid.Nil {
 		id = &topicID
 	}
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.sql.reposition, p.id, p.Epoch, next, id)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, s.sql.setLeaderEpoch, p.Consumer, p.Topic, []int32{p.Partition}, []*int32{leaderEpoch})
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("set position %s/%d of %s to %d: %w", p.Topic, p.Partition, p.Consumer, next, positionError(err))
 	}
-	p.Next, p.Known, p.TopicID = next, true, topicID
+	p.Next, p.Known, p.TopicID, p.LeaderEpoch = next, true, topicID, leaderEpoch
 	return nil
 }
 

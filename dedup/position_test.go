@@ -22,16 +22,91 @@ func TestPositionIsKeptWithItsTopicsIdentity(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, p.Known)
 	require.EqualValues(t, 1, p.Epoch)
-	require.NoError(t, s.store.Reposition(t.Context(), p, 40, topicID))
-	require.NoError(t, s.store.Reposition(t.Context(), p, 7, topicID), "back")
+	require.NoError(t, s.store.Reposition(t.Context(), p, 40, topicID, nil))
+	require.NoError(t, s.store.Reposition(t.Context(), p, 7, topicID, nil), "back")
 	p, err = s.store.Acquire(t.Context(), "consumer", "orders", 3, "me")
 	require.NoError(t, err)
 	require.True(t, p.Known)
 	require.EqualValues(t, 7, p.Next)
 	require.EqualValues(t, 2, p.Epoch)
 	require.Equal(t, topicID, p.TopicID)
-	require.NoError(t, s.store.Reposition(t.Context(), p, 8, uuid.Nil))
+	require.NoError(t, s.store.Reposition(t.Context(), p, 8, uuid.Nil, nil))
 	require.Equal(t, uuid.Nil, s.position(3).TopicID)
+}
+
+func TestLeaderEpochTravelsWithThePosition(t *testing.T) {
+	s := newStage(t)
+	acquire := func(partition int32) *dedup.Position {
+		t.Helper()
+		p, err := s.store.Acquire(t.Context(), "consumer", "orders", partition, "me")
+		require.NoError(t, err)
+		return p
+	}
+	move := func(p *dedup.Position, next int64, epoch *int32) {
+		t.Helper()
+		tx, err := s.store.Accept(t.Context(), &dedup.Batch{Position: p, Next: next, LeaderEpoch: epoch})
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit(t.Context()))
+		require.Equal(t, epoch, p.LeaderEpoch)
+		require.Equal(t, epoch, acquire(3).LeaderEpoch)
+	}
+	p := acquire(3)
+	require.Nil(t, p.LeaderEpoch)
+	require.NoError(t, s.store.Reposition(t.Context(), p, 40, uuid.Nil, new(int32(7))))
+	require.Equal(t, new(int32(7)), p.LeaderEpoch)
+	move(acquire(3), 50, new(int32(8)))
+	move(acquire(3), 60, nil)
+	move(acquire(3), 70, new(int32(0)))
+
+	stated, err := s.store.Positions(t.Context(), "consumer")
+	require.NoError(t, err)
+	require.Equal(t, new(int32(0)), stated[0].LeaderEpoch)
+
+	begun, err := s.store.Begin(t.Context(), "other", "orders", uuid.Nil, map[int32]int64{0: 5, 1: 6}, map[int32]int32{1: 9})
+	require.NoError(t, err)
+	require.True(t, begun)
+	stated, err = s.store.Positions(t.Context(), "other")
+	require.NoError(t, err)
+	require.Nil(t, stated[0].LeaderEpoch)
+	require.Equal(t, new(int32(9)), stated[1].LeaderEpoch)
+}
+
+// An epoch beside an offset that it does not belong to would have a partition held for nothing.
+func TestLeaderEpochIsUnknownWhereThePositionIsMovedWithoutIt(t *testing.T) {
+	by := dedup.By{Actor: "me", Why: "test"}
+	for name, move := range map[string]func(s *stage, p *dedup.Position) error{
+		"accept, by the build before": func(s *stage, p *dedup.Position) error {
+			_, err := s.admin.Exec(t.Context(), `do $$ begin
+				perform firstseen.accept((select position_id from firstseen.positions), 1, 40, 45, null, '{}', '{}', null);
+				perform firstseen.seal(); end $$`)
+			return err
+		},
+		"reposition, by the build before": func(s *stage, p *dedup.Position) error {
+			_, err := s.admin.Exec(t.Context(), `select firstseen.reposition(position_id, 1, 45, null) from firstseen.positions`)
+			return err
+		},
+		"reset": func(s *stage, p *dedup.Position) error {
+			return s.store.ResetPositions(t.Context(), "consumer", "orders", uuid.Nil, map[int32]int64{3: 45}, by)
+		},
+		"reset to where it stood": func(s *stage, p *dedup.Position) error {
+			return s.store.ResetPositions(t.Context(), "consumer", "orders", uuid.Nil, map[int32]int64{3: 40}, by)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			p, err := s.store.Acquire(t.Context(), "consumer", "orders", 3, "me")
+			require.NoError(t, err)
+			require.NoError(t, s.store.Reposition(t.Context(), p, 40, uuid.Nil, new(int32(7))))
+			require.NoError(t, move(s, p))
+			p, err = s.store.Acquire(t.Context(), "consumer", "orders", 3, "me")
+			require.NoError(t, err)
+			require.True(t, p.Known)
+			require.Nil(t, p.LeaderEpoch)
+			stated, err := s.store.Positions(t.Context(), "consumer")
+			require.NoError(t, err)
+			require.Nil(t, stated[0].LeaderEpoch)
+		})
+	}
 }
 
 func TestTopicIsKnownOnceAPositionIsSet(t *testing.T) {
@@ -44,7 +119,7 @@ func TestTopicIsKnownOnceAPositionIsSet(t *testing.T) {
 	p, err := s.store.Acquire(t.Context(), "consumer", "orders", 1, "me")
 	require.NoError(t, err)
 	require.False(t, known("consumer", "orders"), "acquired, but never set")
-	require.NoError(t, s.store.Reposition(t.Context(), p, 0, uuid.Nil))
+	require.NoError(t, s.store.Reposition(t.Context(), p, 0, uuid.Nil, nil))
 	require.True(t, known("consumer", "orders"))
 	require.False(t, known("other", "orders"))
 	require.False(t, known("consumer", "other"))
@@ -130,7 +205,7 @@ func TestMembersThatBeginATopicTogetherBeginItOnce(t *testing.T) {
 	for member := range int64(8) {
 		group.Go(func() error {
 			next := map[int32]int64{0: member, 1: member, 2: member}
-			did, err := s.store.Begin(t.Context(), "consumer", "orders", uuid.Nil, next)
+			did, err := s.store.Begin(t.Context(), "consumer", "orders", uuid.Nil, next, nil)
 			mu.Lock()
 			defer mu.Unlock()
 			if did {

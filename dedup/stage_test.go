@@ -68,7 +68,7 @@ func (s *stage) position(partition int32) *dedup.Position {
 	p, err := s.store.Acquire(context.Background(), "consumer", "orders", partition, "owner")
 	require.NoError(s.t, err)
 	if !p.Known {
-		require.NoError(s.t, s.store.Reposition(context.Background(), p, 0, uuid.Nil))
+		require.NoError(s.t, s.store.Reposition(context.Background(), p, 0, uuid.Nil, nil))
 	}
 	return p
 }

@@ -66,13 +66,13 @@ type Store struct {
 
 // statements are the store's queries, spelled for its schema.
 type statements struct {
-	accept, inbox, commit, acquire, join, joinOlder, park, bury, conflicts, claimLanes, loadLanes, releaseLanes, finishLanes, countAttempt, uncountAttempt, announce, excuse, recall, retract, unfinished, reposition, begin, known, scopes, partitions, version, checkDeferred string
+	accept, inbox, commit, acquire, join, joinOlder, park, bury, conflicts, claimLanes, loadLanes, releaseLanes, finishLanes, countAttempt, uncountAttempt, announce, excuse, recall, retract, unfinished, reposition, begin, leaderEpoch, setLeaderEpoch, known, scopes, partitions, version, checkDeferred string
 }
 
 func statementsFor(schema string) statements {
 	s := pgx.Identifier{schema}.Sanitize()
 	return statements{
-		accept: `select outcomes, has_lanes, seq from ` + s + `.accept($1, $2, $3, $4, $5, $6, $7, $8)`,
+		accept: `select outcomes, has_lanes, seq from ` + s + `.accept($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
 		inbox: `copy ` + s + `.inbox (seq, scope_id, message_id, raw_id, topic, "partition", "offset", produced_at,
 			key, headers, payload) from stdin binary; `,
 		commit:         `select ` + s + `.seal(); commit`,
@@ -99,8 +99,12 @@ func statementsFor(schema string) statements {
 			where l.topic = $1 and l."partition" = $2 and c.inbox = $4 limit $3) u`,
 		acquire: `select position_id, epoch, next_offset, topic_id, evicted, fruitless, trial, trials
 			from ` + s + `.acquire($1, $2, $3, $4, $5)`,
-		reposition: `select ` + s + `.reposition($1, $2, $3, $4)`,
-		begin:      `select ` + s + `.begin_topic($1, $2, $3, $4, $5)`,
+		reposition:  `select ` + s + `.reposition($1, $2, $3, $4)`,
+		begin:       `select ` + s + `.begin_topic($1, $2, $3, $4, $5)`,
+		leaderEpoch: `select leader_epoch from ` + s + `.positions where position_id = $1 and leader_epoch_at = next_offset`,
+		setLeaderEpoch: `update ` + s + `.positions p set leader_epoch = e.leader_epoch, leader_epoch_at = p.next_offset
+			from unnest($3::int[], $4::int[]) e ("partition", leader_epoch)
+			where p.consumer = $1 and p.topic = $2 and p."partition" = e."partition"`,
 		known:      `select exists (select from ` + s + `.positions where consumer = $1 and topic = $2 and next_offset is not null)`,
 		scopes:     `select handler, tenant, scope_id from ` + s + `.resolve_scopes($1, $2, $3)`,
 		partitions: `select ` + s + `.make_partitions($1)`,

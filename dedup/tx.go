@@ -79,7 +79,7 @@ func (t *Tx) Commit(ctx context.Context) error {
 		return fmt.Errorf("commit %s: %w", t.batch, positionError(err))
 	}
 	if p := t.batch.Position; p != nil {
-		p.Next = t.batch.Next
+		p.Next, p.LeaderEpoch = t.batch.Next, t.batch.LeaderEpoch
 	}
 	return nil
 }

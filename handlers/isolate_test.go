@@ -51,7 +51,7 @@ func (b *bench) acquire(partition int32) *dedup.Position {
 	p, err := b.store.Acquire(context.Background(), "group", benchTopic, partition, "test")
 	require.NoError(b.t, err)
 	if !p.Known {
-		require.NoError(b.t, b.store.Reposition(context.Background(), p, 0, uuid.Nil))
+		require.NoError(b.t, b.store.Reposition(context.Background(), p, 0, uuid.Nil, nil))
 	}
 	return p
 }

@@ -87,7 +87,7 @@ func TestAnotherGroupOfTheInboxFindsTheLanes(t *testing.T) {
 	b.process(p, b.messages("k=fail:1"))
 	other, err := b.store.Acquire(t.Context(), "renamed group", benchTopic, 0, "test")
 	require.NoError(t, err)
-	require.NoError(t, b.store.Reposition(t.Context(), other, 1, uuid.Nil))
+	require.NoError(t, b.store.Reposition(t.Context(), other, 1, uuid.Nil, nil))
 	b.position = other
 	require.Equal(t, Result{Parked: 1}, b.process(p, b.messages("k=ok")))
 }

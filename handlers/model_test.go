@@ -122,7 +122,7 @@ func (m *model) start() {
 	m.position, err = m.b.store.Acquire(context.Background(), "group", m.topic, 0, "model")
 	require.NoError(m.t, err)
 	if !m.position.Known {
-		require.NoError(m.t, m.b.store.Reposition(context.Background(), m.position, 0, uuid.Nil))
+		require.NoError(m.t, m.b.store.Reposition(context.Background(), m.position, 0, uuid.Nil, nil))
 	}
 	require.EqualValues(m.t, m.next, m.position.Next, "the position")
 }

@@ -146,6 +146,8 @@ type Batch struct {
 	// Position moves to Next when the batch commits.
 	Position *dedup.Position
 	Next     int64
+	// LeaderEpoch is that of the last message before Next; nil: not known. See dedup.Batch.
+	LeaderEpoch *int32
 	// Messages are in the order of their offsets. Empty: the position moves over what the broker keeps for
 	// itself.
 	Messages []dedup.Message
@@ -239,7 +241,7 @@ func (p *Processor) again(ctx context.Context, messages int, transaction func(*f
 
 // once is one transaction over a batch.
 func (p *Processor) once(ctx context.Context, b Batch, targets []*registered, known *findings) (Result, error) {
-	batch := &dedup.Batch{Position: b.Position, Next: b.Next, Replayed: b.Replayed}
+	batch := &dedup.Batch{Position: b.Position, Next: b.Next, LeaderEpoch: b.LeaderEpoch, Replayed: b.Replayed}
 	var err error
 	if batch.Entries, err = entries(ctx, b.Messages, targets, p.cfg.Store.Scopes); err != nil {
 		return Result{}, err

@@ -87,7 +87,7 @@ func (s *stage) position(topic string) *dedup.Position {
 	p, err := s.store.Acquire(context.Background(), "consumer", topic, 0, "owner")
 	require.NoError(s.t, err)
 	if !p.Known {
-		require.NoError(s.t, s.store.Reposition(context.Background(), p, 0, uuid.Nil))
+		require.NoError(s.t, s.store.Reposition(context.Background(), p, 0, uuid.Nil, nil))
 	}
 	return p
 }

@@ -248,7 +248,7 @@ func acceptOne(t *testing.T, pool *pgxpool.Pool, schema string, id uuid.UUID) de
 	require.NoError(t, err)
 	p, err := store.Acquire(ctx, "c", "orders", 0, "me")
 	require.NoError(t, err)
-	require.NoError(t, store.Reposition(ctx, p, 10, uuid.Nil))
+	require.NoError(t, store.Reposition(ctx, p, 10, uuid.Nil, nil))
 	b := &dedup.Batch{Position: p, Next: 11, Entries: []dedup.Entry{{Scope: scopes[0], Message: &dedup.Message{
 		ID: id, Topic: "orders", Offset: 10, Value: []byte("v")}}}}
 	tx, err := store.Accept(ctx, b)

@@ -34,7 +34,7 @@ func TestConsumerRoleConsumes(t *testing.T) {
 	require.NoError(t, err)
 	p, err := store.Acquire(ctx, "c", "orders", 0, "old")
 	require.NoError(t, err)
-	require.NoError(t, store.Reposition(ctx, p, 0, uuid.Nil))
+	require.NoError(t, store.Reposition(ctx, p, 0, uuid.Nil, nil))
 	var registry handlers.Registry
 	require.NoError(t, registry.Register("h", handlers.Queue(handlers.QueuedFunc(func(b *pgx.Batch, m dedup.Message) error {
 		b.Queue(`insert into effects values ($1)`, m.ID)
@@ -77,7 +77,7 @@ func TestConsumerRoleWorksOnLanes(t *testing.T) {
 	require.NoError(t, err)
 	p, err := store.Acquire(ctx, "c", "orders", 0, "me")
 	require.NoError(t, err)
-	require.NoError(t, store.Reposition(ctx, p, 0, uuid.Nil))
+	require.NoError(t, store.Reposition(ctx, p, 0, uuid.Nil, nil))
 	var mended atomic.Bool
 	var registry handlers.Registry
 	require.NoError(t, registry.Add(handlers.Registration{Name: "h", Topics: []string{"orders"},

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/migrations"
 )
 
 // After a migration, what it made is nobody's but the owner's until roles.sql is run again.
@@ -37,4 +38,26 @@ func TestConsumerWithoutTheRolesOfTheUpgradeIsRefusedAtTheStartAndTold(t *testin
 	}
 	_, err = dedup.Open(ctx, db.consumer, config)
 	require.NoError(t, err)
+}
+
+// The build before goes on beside the new schema, with the rights that it had.
+func TestConsumerKeepsTheRightToAcceptWhileItsFunctionIsReplaced(t *testing.T) {
+	db := withRoles(t, "")
+	may := func(role string) (may bool) {
+		t.Helper()
+		require.NoError(t, db.Pool.QueryRow(t.Context(),
+			`select has_function_privilege($1, p.oid, 'execute') from pg_proc p where p.oid = to_regproc('firstseen.accept')`, role).Scan(&may))
+		return may
+	}
+	for _, version := range []int64{9, 10} { // with the rights of a new function, then with those of roles.sql
+		_, err := migrations.Down(t.Context(), db.DSN, migrations.Config{}, 9)
+		require.NoError(t, err)
+		if version == 10 {
+			makeRoles(t, db.DB, `revoke execute on function firstseen.accept from public; grant execute on function firstseen.accept to firstseen_consumer`)
+		}
+		_, err = migrations.Up(t.Context(), db.DSN, migrations.Config{})
+		require.NoError(t, err)
+		require.True(t, may("firstseen_consumer"))
+		require.Equal(t, version == 9, may("firstseen_operator"))
+	}
 }

@@ -114,7 +114,7 @@ func (d *database) line(ctx context.Context, name string) (*line, error) {
 	if f.position, err = store.Acquire(ctx, name, name, 0, "bench"); err != nil {
 		return nil, err
 	}
-	return f, store.Reposition(ctx, f.position, 0, uuid.Nil)
+	return f, store.Reposition(ctx, f.position, 0, uuid.Nil, nil)
 }
 
 // queueing is a processor with one handler, that logs nothing.

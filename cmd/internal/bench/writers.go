@@ -41,7 +41,7 @@ func (l *lab) writers(ctx context.Context, d *database, n int) (*writers, error)
 		if err != nil {
 			return nil, err
 		}
-		if err := store.Reposition(ctx, p, 0, uuid.Nil); err != nil {
+		if err := store.Reposition(ctx, p, 0, uuid.Nil, nil); err != nil {
 			return nil, err
 		}
 		w.positions = append(w.positions, p)

@@ -69,7 +69,7 @@ func (p *pantry) process(name string, n int64) *dedup.Position {
 	p.t.Helper()
 	position, err := p.Store.Acquire(p.t.Context(), name, p.topic, 0, "owner")
 	require.NoError(p.t, err)
-	require.NoError(p.t, p.Store.Reposition(p.t.Context(), position, 0, uuid.Nil))
+	require.NoError(p.t, p.Store.Reposition(p.t.Context(), position, 0, uuid.Nil, nil))
 	scopes, err := p.Store.Scopes(p.t.Context(), []dedup.ScopeKey{{Handler: "book"}})
 	require.NoError(p.t, err)
 	batch := &dedup.Batch{Position: position, Next: n}
