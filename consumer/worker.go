@@ -9,10 +9,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -306,9 +306,7 @@ func (w *worker) recover(err error, n int, retry retries) bool {
 	return sleep(s.ctx, pause)
 }
 
-// tooSlow says that a smaller batch might have gone through: Postgres' statement timeout, or the handler's.
+// tooSlow says that a smaller batch might have gone through: a time limit of Postgres' was over, or the handler's.
 func tooSlow(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "57014" ||
-		errors.Is(err, handlers.ErrHandlerTimeout)
+	return failure.Of(err) == failure.TooSlow || errors.Is(err, handlers.ErrHandlerTimeout)
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/firstseen/firstseen/dedup/failure"
 )
 
 // ErrEnded is returned where a handler ended, or tried to end, the transaction that it was given.
@@ -21,7 +23,7 @@ var ErrAborted = errors.New("a statement failed in the transaction and its error
 var ErrBusy = errors.New("a statement of the transaction is still running, or its rows were not closed")
 
 // ErrConnectionLost is returned where the transaction's connection ended under it.
-var ErrConnectionLost = errors.New("the transaction's connection was lost")
+var ErrConnectionLost = failure.ErrConnectionLost
 
 // Tx is the open transaction of an accepted batch. It is not safe for concurrent use.
 type Tx struct {

@@ -3,17 +3,13 @@ package handlers
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/puddle/v2"
-
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/failure"
 )
 
 // Permanent marks an error that trying again can't mend: the message goes to the dead letters at once.
@@ -51,7 +47,7 @@ type kind int
 const (
 	// ofHandler counts an attempt on the message that caused it.
 	ofHandler kind = iota
-	// ofInfrastructure holds everything and counts nothing: Postgres or the way to it, or our own shutdown.
+	// ofInfrastructure rolls everything back and counts nothing: Postgres or the way to it, or our own shutdown.
 	ofInfrastructure
 	// ofConcurrency is gone when the transaction runs again: a deadlock, a serialization failure, or a connection that was
 	// lost under a handler that does not say so.
@@ -64,7 +60,6 @@ const (
 // the handler's with its time limit: its end is a shutdown. disconnected says that the transaction's connection has
 // ended: while it stands, an error of the network came from elsewhere, and must not hold a partition.
 func classify(ctx context.Context, err error, disconnected bool) kind {
-	var pg *pgconn.PgError
 	switch {
 	case ctx.Err() != nil:
 		return ofInfrastructure
@@ -72,64 +67,36 @@ func classify(ctx context.Context, err error, disconnected bool) kind {
 		errors.Is(err, ErrGoexit), errors.Is(err, ErrHandlerTimeout), errors.Is(err, dedup.ErrAborted),
 		errors.Is(err, dedup.ErrEnded), errors.Is(err, dedup.ErrBusy), errors.Is(err, dedup.ErrNotYours):
 		return ofHandler
-	case errors.As(err, &pg):
-		return classifyCode(pg.Code, disconnected)
-	case disconnected && (connectionBroke(err) || unreachable(err)):
-		return ofInfrastructure
-	case disconnected && !endedByHandler(err):
+	}
+	switch sign := failure.Of(err); {
+	case sign == failure.Concurrent:
 		return ofConcurrency
-	case unreachable(err):
+	case sign == failure.Short, sign == failure.ReadOnly:
+		return ofInfrastructure
+	case disconnected:
+		return classifyDisconnected(err, sign)
+	case sign == failure.Away, sign == failure.Ended && saysSo(err):
 		return ofDependency
 	}
 	return ofHandler
 }
 
-// classifyCode goes by the classes of SQLSTATE (Postgres manual, "PostgreSQL Error Codes").
-func classifyCode(code string, disconnected bool) kind {
+// classifyDisconnected is for an error that came with the end of the transaction's connection. What says nothing of that
+// does not know of it. pgx closes a connection itself where the handler's own time limit for a statement is over.
+func classifyDisconnected(err error, sign failure.Sign) kind {
+	fromServer := failure.Code(err) != ""
 	switch {
-	case code == "40001", code == "40P01":
-		return ofConcurrency
-	case code == "53400": // a limit that one statement ran into, such as temp_file_limit
+	case sign == failure.Silent, fromServer && (sign == failure.Other || sign == failure.Missing || sign == failure.Locked):
 		return ofHandler
-	case code == "25006", // read-only: a standby, or a failover under way
-		strings.HasPrefix(code, "53"), // disk full, out of memory, too many connections
-		strings.HasPrefix(code, "58"): // the server's own I/O
-		return ofInfrastructure
-	case strings.HasPrefix(code, "08"), // the connection
-		strings.HasPrefix(code, "57P"): // shutting down, crashed, starting up: these end the connection they are said on
-		if disconnected {
-			return ofInfrastructure
-		}
-		return ofDependency
+	case sign == failure.Other:
+		return ofConcurrency
 	}
-	return ofHandler
+	return ofInfrastructure
 }
 
-// isOfValues says of an error from Postgres that it came from a statement's values, or was raised by a function: there is
-// nothing wrong with the statement as such.
-func isOfValues(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && slices.Contains([]string{"22", "23", "P0"}, pg.Code[:min(2, len(pg.Code))])
-}
-
-// connectionBroke says that the connection ended under a statement, or before it. On other connections the same errors
-// mean something else: io.ErrUnexpectedEOF is what a JSON decoder says of a payload that was cut off.
-func connectionBroke(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, dedup.ErrConnectionLost) || pgconn.SafeToRetry(err)
-}
-
-// unreachable says that something could not be reached, or broke the connection off.
-func unreachable(err error) bool {
-	var network net.Error
-	var connect *pgconn.ConnectError
-	return errors.As(err, &connect) || errors.Is(err, puddle.ErrClosedPool) || errors.As(err, &network) && !network.Timeout()
-}
-
-// endedByHandler says that a statement's own time limit was over: pgx then closes the connection.
-func endedByHandler(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || pgconn.Timeout(err)
-}
+// saysSo tells an error of the network, or of Postgres, from what others say too: io.ErrUnexpectedEOF is what a JSON
+// decoder says of a payload that was cut off.
+func saysSo(err error) bool { return failure.Code(err) != "" || errors.As(err, new(net.Error)) }
 
 // maxErrorRunes is how much of an error's text is kept with its message.
 const maxErrorRunes = 2000

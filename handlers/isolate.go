@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/failure"
 )
 
 // run is one handler's turn at the entries of one transaction. A handler's failure is narrowed down to the messages
@@ -83,23 +84,23 @@ func (r *run) try(ctx context.Context, c call) (done int, err error) {
 		}
 		r.unkept = false
 	}
-	kept, failure := r.p.call(ctx, r.tx, r.target, r.attempt(c))
-	if failure == nil && r.known.deferred {
-		failure = r.checkAsCommit(ctx)
+	kept, cause := r.p.call(ctx, r.tx, r.target, r.attempt(c))
+	if cause == nil && r.known.deferred {
+		cause = r.checkAsCommit(ctx)
 	}
-	if failure == nil {
+	if cause == nil {
 		r.succeeded(c)
 		return c.end(), nil
 	}
-	switch kind := classify(ctx, failure, r.tx.Disconnected()); {
+	switch kind := classify(ctx, cause, r.tx.Disconnected()); {
 	case kind == ofInfrastructure:
-		return 0, failure
+		return 0, cause
 	case kind == ofConcurrency && !r.known.patient:
-		return 0, &repeatError{failure}
+		return 0, &repeatError{cause}
 	case kind == ofDependency:
-		failure = Unavailable(failure)
+		cause = Unavailable(cause)
 	}
-	return c.at(kept), r.narrow(ctx, c, kept, failure)
+	return c.at(kept), r.narrow(ctx, c, kept, cause)
 }
 
 // attempt is how the messages of a call are handed over.
@@ -136,15 +137,15 @@ func (r *run) checkAsCommit(ctx context.Context) error {
 
 // narrow takes back what a failed call did behind the messages that are kept, and judges the culprit or, where the
 // handler does not say which it is, suspects fewer messages.
-func (r *run) narrow(ctx context.Context, c call, kept int, failure error) error {
-	culprit := c.culprit(failure)
-	if r.tx.Lost() || errors.Is(failure, dedup.ErrEnded) || kept == c.size() {
-		return r.lost(c, culprit, failure)
+func (r *run) narrow(ctx context.Context, c call, kept int, cause error) error {
+	culprit := c.culprit(cause)
+	if r.tx.Lost() || errors.Is(cause, dedup.ErrEnded) || kept == c.size() {
+		return r.lost(c, culprit, cause)
 	}
 	_, named := r.pipelined()
 	named = named && culprit >= 0
 	r.undo = !named || kept < c.before(culprit) || r.tx.Check() != nil // not where a queue's own error came before it sent anything
-	if !named || !isOfValues(failure) {
+	if !named || !failure.IsOfValues(cause) {
 		if err := r.takeBack(ctx); err != nil {
 			return err
 		}
@@ -155,7 +156,7 @@ func (r *run) narrow(ctx context.Context, c call, kept int, failure error) error
 	}
 	r.suspects = 0
 	r.pace.failed(c.before(culprit))
-	r.judge(c.entries[culprit], failure)
+	r.judge(c.entries[culprit], cause)
 	return nil
 }
 
@@ -179,8 +180,8 @@ func ended(err error) error {
 }
 
 // lost turns a failure that cost the transaction into what the next one has to know.
-func (r *run) lost(c call, culprit int, failure error) error {
-	lost := &lostError{err: failure}
+func (r *run) lost(c call, culprit int, cause error) error {
+	lost := &lostError{err: cause}
 	if culprit >= 0 {
 		lost.of = of(c.entries[culprit])
 	}

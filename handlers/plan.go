@@ -4,9 +4,8 @@ import (
 	"errors"
 	"sort"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/failure"
 )
 
 // call is what a handler is called with next: stretches of entries, with a savepoint between one and the next.
@@ -44,12 +43,12 @@ func (c *call) at(n int) int {
 }
 
 // culprit finds the entry that a handler's error is about, or -1.
-func (c *call) culprit(failure error) int {
+func (c *call) culprit(cause error) int {
 	if c.size() == 1 {
 		return c.stretches[0].from
 	}
 	var about *MessageError
-	if !errors.As(failure, &about) || inFailedTransaction(failure) {
+	if !errors.As(cause, &about) || inFailedTransaction(cause) {
 		return -1
 	}
 	for _, s := range c.stretches {
@@ -65,8 +64,7 @@ func (c *call) culprit(failure error) int {
 // inFailedTransaction says that the error is the echo of an earlier one, which the handler has dropped: the message
 // that it came up with is not the one to blame.
 func inFailedTransaction(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "25P02"
+	return failure.Code(err) == "25P02"
 }
 
 // plan picks entries for a call, up to the limits: not those that have failed, nor those that wait behind one.

@@ -8,9 +8,9 @@ import (
 	"runtime/debug"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/failure"
 )
 
 // Queued handles a message by queueing statements on b; they run in the order they were queued in. It is the
@@ -138,7 +138,7 @@ func (p *pipeline) send(ctx context.Context, tx pgx.Tx) (kept int, err error) {
 		return 0, cmp.Or(results.Close(), dedup.ErrBusy)
 	}
 	kept, err = p.read(ctx, results)
-	if isOfValues(err) {
+	if failure.IsOfValues(err) {
 		p.batch.QueuedQueries = nil // else pgx would prepare all its statements again
 	}
 	return kept, cmp.Or(err, results.Close()) // Close repeats the first error
@@ -171,8 +171,7 @@ func (p *pipeline) read(ctx context.Context, results pgx.BatchResults) (kept int
 
 // savepointError says what it means where Postgres refuses a savepoint.
 func savepointError(err error) error {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == "25P01" { // outside of a transaction
+	if failure.Code(err) == "25P01" { // outside of a transaction
 		return fmt.Errorf("%w: %w", dedup.ErrEnded, err)
 	}
 	return err

@@ -2,16 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
-	"io"
 	"log/slog"
-	"net"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/firstseen/firstseen/dedup/failure"
 )
 
 // untilReached does something with Postgres again and again, with growing pauses, until it works, Postgres refuses it,
@@ -21,7 +17,7 @@ func untilReached(ctx context.Context, log *slog.Logger, do func() error) error 
 	pauses.InitialInterval, pauses.MaxInterval = 200*time.Millisecond, 10*time.Second
 	for {
 		err := do()
-		if err == nil || ctx.Err() != nil || !isOutage(err) {
+		if err == nil || ctx.Err() != nil || !failure.Passes(err) {
 			return err
 		}
 		pause := pauses.NextBackOff()
@@ -32,20 +28,4 @@ func untilReached(ctx context.Context, log *slog.Logger, do func() error) error 
 		case <-time.After(pause):
 		}
 	}
-}
-
-// outageCodes are the classes and codes of SQLSTATE (Postgres manual, appendix A) that pass by themselves: broken
-// connections, rollbacks, too few resources, an operator's work, a disk, a standby that is not yet the primary.
-var outageCodes = []string{"08", "40", "53", "57", "58", "25006", "55P03"}
-
-// isOutage tells what passes by itself from what somebody has to put right.
-func isOutage(err error) bool {
-	var refused *pgconn.PgError
-	if errors.As(err, &refused) {
-		return slices.ContainsFunc(outageCodes, func(c string) bool { return strings.HasPrefix(refused.Code, c) })
-	}
-	var connect *pgconn.ConnectError
-	var network net.Error
-	return errors.As(err, &connect) || errors.As(err, &network) || pgconn.Timeout(err) || pgconn.SafeToRetry(err) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, pgconn.ErrConnClosed)
 }

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"iter"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/failure"
 )
 
 // MaxLinks is how many producers a span is linked to at most.
@@ -68,10 +68,9 @@ func End(span trace.Span, err error) {
 
 // KindOf is an error's kind: Postgres' code, or one of the few that can be told.
 func KindOf(err error) string {
-	var pg *pgconn.PgError
-	switch {
-	case errors.As(err, &pg):
-		return pg.Code
+	switch code := failure.Code(err); {
+	case code != "":
+		return code
 	case errors.Is(err, dedup.ErrFenced):
 		return "fenced"
 	case errors.As(err, new(*dedup.MovedError)):

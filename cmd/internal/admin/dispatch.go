@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"reflect"
 	"runtime/debug"
@@ -14,9 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/failure"
 )
 
 // How long a request may take in Postgres, and wait for the one before it.
@@ -231,7 +228,6 @@ func (c *call) inbox() (*dedup.Store, error) {
 func (s *Server) problemOf(r *http.Request, err error) *Problem {
 	var known *Problem
 	var cursor *dedup.CursorError
-	var refused *pgconn.PgError
 	switch {
 	case errors.As(err, &known):
 		return known
@@ -239,9 +235,9 @@ func (s *Server) problemOf(r *http.Request, err error) *Problem {
 		return wrong("cursor", "is not one that this list gave; begin again without it")
 	case errors.Is(err, context.Canceled) && r.Context().Err() != nil:
 		return problem(http.StatusServiceUnavailable, "the request was given up")
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &refused) && refused.Code == "57014": // query_canceled
+	case errors.Is(err, context.DeadlineExceeded), failure.Code(err) == "57014": // query_canceled
 		return problem(http.StatusGatewayTimeout, "it took too long; narrow it, by since and until say")
-	case errors.As(err, &refused) && refused.Code == "42501": // insufficient_privilege
+	case failure.Code(err) == "42501": // insufficient_privilege
 		return problem(http.StatusForbidden, "Postgres does not let the program's login do that: grant it the role firstseen_operator, see `firstseen migrate print --roles`")
 	}
 	return s.fail(r, err)
@@ -252,23 +248,12 @@ func (s *Server) fail(r *http.Request, err error) *Problem {
 	id := fmt.Sprintf("%x-%d", s.started.Unix(), s.requests.Add(1))
 	s.log.Error("a request to the admin server failed", "request", id, "method", r.Method, "path", r.URL.Path, "error", err)
 	status, detail := http.StatusInternalServerError, "it failed; the log says why, beside this request's number"
-	if isAway(err) {
+	if failure.Unanswered(err) {
 		status, detail = http.StatusServiceUnavailable, "Postgres does not answer; messages wait meanwhile, and none is lost"
 	}
 	p := problem(status, "%s", detail)
 	p.Request = id
 	return p
-}
-
-// isAway says that Postgres can't be reached, or is going down or coming up.
-func isAway(err error) bool {
-	var refused *pgconn.PgError
-	if errors.As(err, &refused) {
-		return strings.HasPrefix(refused.Code, "57") || strings.HasPrefix(refused.Code, "08")
-	}
-	var connect *pgconn.ConnectError
-	var network net.Error
-	return errors.As(err, &connect) || errors.As(err, &network) || pgconn.SafeToRetry(err) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 func getOpenAPI(c *call) (any, error) { return json.RawMessage(c.server.openapi), nil }
