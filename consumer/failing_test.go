@@ -129,7 +129,7 @@ func TestAPartitionIsHeldWhileTooManyOfItsMessagesAreParked(t *testing.T) {
 	}))
 	s.caughtUp()
 	consumertest.Produce(t, s.addr, rs[40:]...)
-	require.Eventually(t, func() bool { return log.has("too many of the partition's messages are parked") }, 20*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return log.has("too many of the partition's messages are parked") }, 60*time.Second, 50*time.Millisecond)
 	require.LessOrEqual(t, s.count(`select count(*) from firstseen.parked`), 60, "no more than a batch beyond the limit")
 	s.heldBy(consumer.HeldMaxParked, 0)
 	mended.Store(true)

@@ -24,7 +24,7 @@ func newStageOnOwnServer(t *testing.T, addr string, partitions int) (*stage, *pg
 
 // askEffects counts the effects, and says whether Postgres could be asked.
 func (s *stage) askEffects() (n int, ok bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	err := s.pool.QueryRow(ctx, `select count(*) from effects`).Scan(&n)
 	return n, err == nil

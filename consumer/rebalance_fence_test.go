@@ -148,7 +148,7 @@ func TestOffsetNeverPassesTheMessageThatIsBeingHandled(t *testing.T) {
 		require.Eventually(t, func() bool {
 			return group.committed()[0] == 2 && s.count(`select count(*) from pg_stat_activity
 				where datname = current_database() and state = 'idle in transaction'`) == 1
-		}, 20*time.Second, 20*time.Millisecond, "the third message was not reached")
+		}, 60*time.Second, 20*time.Millisecond, "the third message was not reached")
 		time.Sleep(500 * time.Millisecond) // several commits later
 		a.signal(syscall.SIGKILL)
 		a.awaitKilled()

@@ -31,7 +31,7 @@ func (s *stage) groupAdmin() *groupAdmin {
 
 // describe gives the group's state, and the members by their client IDs.
 func (g *groupAdmin) describe() (state string, members map[string]string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	members = map[string]string{}
 	all, err := g.admin.DescribeGroups(ctx, g.s.group)
@@ -58,7 +58,7 @@ func (g *groupAdmin) removeAllBut(keep ...string) {
 
 func (g *groupAdmin) remove(memberID string) {
 	g.s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	request := kmsg.NewPtrLeaveGroupRequest()
 	request.Group = g.s.group
@@ -95,7 +95,7 @@ func (g *groupAdmin) awaitEmpty() {
 
 // committed gives the group's offsets by partition.
 func (g *groupAdmin) committed() map[int32]int64 {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	offsets := map[int32]int64{}
 	all, err := g.admin.FetchOffsets(ctx, g.s.group)
@@ -119,7 +119,7 @@ func (g *groupAdmin) reset(to int64) {
 	}
 	require.Eventually(g.s.t, func() bool {
 		return g.admin.CommitAllOffsets(context.Background(), g.s.group, offsets) == nil
-	}, 20*time.Second, 50*time.Millisecond, "the group's offsets could not be reset")
+	}, 60*time.Second, 50*time.Millisecond, "the group's offsets could not be reset")
 }
 
 // watchOffsets looks at the group's offsets every 50 ms until the returned function is called, which gives

@@ -11,13 +11,13 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -32,9 +32,7 @@ type replayer struct {
 func (s *stage) replayer(change func(*consumer.ReaderConfig, *handlers.Config)) *replayer {
 	s.t.Helper()
 	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, s.dsn)
-	require.NoError(s.t, err)
-	s.t.Cleanup(pool.Close)
+	pool := deduptest.OpenPool(s.t, s.dsn, nil)
 	store, err := dedup.Open(ctx, pool, dedup.Config{Inbox: s.group, EvictAfter: 500 * time.Millisecond})
 	require.NoError(s.t, err)
 	rc := consumer.ReaderConfig{Brokers: []string{s.addr}, Logger: logger(), MaxBatch: 10, FetchWait: 100 * time.Millisecond}
@@ -438,9 +436,7 @@ func TestPreviewOfAReplayWritesNothingAndCountsWhatTheReplayDoes(t *testing.T) {
 
 // looker is a replayer that needs no right to write.
 func (s *stage) looker(change func(*consumer.ReaderConfig, *handlers.Config)) *replayer {
-	pool, err := pgxpool.New(context.Background(), s.dsn)
-	require.NoError(s.t, err)
-	s.t.Cleanup(pool.Close)
+	pool := deduptest.OpenPool(s.t, s.dsn, nil)
 	store, err := dedup.Attach(context.Background(), pool, dedup.Config{Inbox: s.group})
 	require.NoError(s.t, err)
 	hc := handlers.Config{Store: store, Handlers: &handlers.Registry{}, Logger: logger()}

@@ -88,9 +88,7 @@ func effect(handler string) handlers.BatchHandler {
 func (s *stage) consumer(change func(*consumer.Config, *handlers.Config)) *consumer.Consumer {
 	s.t.Helper()
 	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, s.dsn)
-	require.NoError(s.t, err)
-	s.t.Cleanup(pool.Close)
+	pool := deduptest.OpenPool(s.t, s.dsn, nil)
 	store, err := dedup.Open(ctx, pool, dedup.Config{Inbox: s.group, EvictAfter: 500 * time.Millisecond})
 	require.NoError(s.t, err)
 	hc := handlers.Config{Store: store, Handlers: &handlers.Registry{}, Logger: logger(), PausePoll: 50 * time.Millisecond}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
 )
 
 // awkward are messages whose bytes are easily lost.
@@ -165,7 +166,7 @@ func TestColumnsKeepEveryByteInAllQueryModes(t *testing.T) {
 	base := newStage(t)
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
-			pool := openPool(t, base.dsn+"&default_query_exec_mode="+mode, nil)
+			pool := deduptest.OpenPool(t, base.dsn+"&default_query_exec_mode="+mode, nil)
 			store, err := dedup.Open(t.Context(), pool, dedup.Config{Inbox: "test"})
 			require.NoError(t, err)
 			tx, err := store.Accept(t.Context(), &dedup.Batch{})

@@ -189,7 +189,7 @@ func TestDefaultsOfTheDatabaseChangeNothing(t *testing.T) {
 func acceptWhileAnotherDoes(t *testing.T, setting, value string) {
 	db := deduptest.New(t)
 	setDefault(t, db, setting, value)
-	s := stageOn(t, db, openPool(t, db.DSN, nil), dedup.Config{EvictAfter: 5 * time.Second})
+	s := stageOn(t, db, deduptest.OpenPool(t, db.DSN, nil), dedup.Config{EvictAfter: 5 * time.Second})
 	id := uuid.New()
 	first, other := s.position(0), s.position(1)
 	tx, err := s.store.Accept(t.Context(), s.batch(first, id))
@@ -221,13 +221,13 @@ func awaitLockWait(t testing.TB, pool *pgxpool.Pool) {
 		err := pool.QueryRow(context.Background(), `select count(*) from pg_stat_activity
 			where datname = current_database() and wait_event_type = 'Lock'`).Scan(&n)
 		return err == nil && n > 0
-	}, 20*time.Second, 5*time.Millisecond)
+	}, 60*time.Second, 5*time.Millisecond)
 }
 
 func TestStatementTimeoutLeavesNothing(t *testing.T) {
 	db := deduptest.New(t)
 	setDefault(t, db, "statement_timeout", "300ms")
-	s := stageOn(t, db, openPool(t, db.DSN, nil), dedup.Config{})
+	s := stageOn(t, db, deduptest.OpenPool(t, db.DSN, nil), dedup.Config{})
 	id := uuid.New()
 	tx, err := s.store.Accept(t.Context(), s.batch(s.position(0), id))
 	require.NoError(t, err)

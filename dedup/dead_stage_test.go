@@ -199,7 +199,7 @@ func (w *ward) awaitLock() {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
 		return w.count(`select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) > 0
-	}, 10*time.Second, 5*time.Millisecond)
+	}, 60*time.Second, 5*time.Millisecond)
 }
 
 // laneOf is the lane of a message under the default ordering.

@@ -29,6 +29,6 @@ func TestLanesOfAStoppedProcessAreFreeAfterAWhile(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, claim(), "while the transaction is open")
 
-	require.Eventually(t, func() bool { return len(claim()) == 1 }, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(claim()) == 1 }, 60*time.Second, 20*time.Millisecond)
 	require.Error(t, stopped.Commit(t.Context()), "the stopped process comes back")
 }

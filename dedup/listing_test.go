@@ -216,7 +216,7 @@ func TestListsAreGivenInEveryModeThatAPoolerMayNeed(t *testing.T) {
 	m := message(0, "k")
 	s.settled(dedup.StatusFailed, s.scope, m)
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
-		pool := openPool(t, s.dsn, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+		pool := deduptest.OpenPool(t, s.dsn, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 		store, err := dedup.Attach(t.Context(), pool, dedup.Config{Inbox: "test"})
 		require.NoError(t, err)
 		f := dedup.Filter{Key: m.Key, IDs: []uuid.UUID{m.ID}, From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)}

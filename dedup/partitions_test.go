@@ -19,7 +19,7 @@ func TestPartitionsAreDaysOfUTC(t *testing.T) {
 		t.Run(zone, func(t *testing.T) {
 			db := deduptest.New(t)
 			dropPartitions(t, db.Pool)
-			pool := openPool(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["timezone"] = zone })
+			pool := deduptest.OpenPool(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["timezone"] = zone })
 			store, err := dedup.Open(t.Context(), pool, dedup.Config{Inbox: "test", PartitionDays: 2})
 			require.NoError(t, err)
 			made, err := store.MakePartitions(t.Context())

@@ -16,7 +16,7 @@ import (
 
 // explained gives a pool whose statements, with those inside of functions, are explained into plans.
 func explained(t *testing.T, dsn string, plans *strings.Builder) *pgxpool.Pool {
-	return openPool(t, dsn, func(c *pgxpool.Config) {
+	return deduptest.OpenPool(t, dsn, func(c *pgxpool.Config) {
 		c.MaxConns = 1
 		for setting, value := range map[string]string{
 			"session_preload_libraries": "auto_explain", "auto_explain.log_min_duration": "0",

@@ -23,7 +23,7 @@ func TestTransactionPoolerMayBeRestartedUnderLoad(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			db := deduptest.New(t)
 			bouncer := deduptest.PgBouncer(t, db.DSN, "default_pool_size = 2")
-			pool := openPool(t, bouncer.DSN+"&default_query_exec_mode="+mode, func(c *pgxpool.Config) { c.MaxConns = workers })
+			pool := deduptest.OpenPool(t, bouncer.DSN+"&default_query_exec_mode="+mode, func(c *pgxpool.Config) { c.MaxConns = workers })
 			s := stageOn(t, db, pool, dedup.Config{})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()

@@ -151,9 +151,9 @@ func TestAcquireEndsAPreviousOwnersHungTransaction(t *testing.T) {
 	db := deduptest.New(t)
 	_, err := migrations.Up(t.Context(), db.DSN, migrations.Config{Schema: "other"})
 	require.NoError(t, err)
-	s := stageOn(t, db, openPool(t, db.DSN, nil), dedup.Config{EvictAfter: 200 * time.Millisecond})
-	neighbour := stageOn(t, db, openPool(t, db.DSN, nil), dedup.Config{Schema: "other"})
-	hungPool := openPool(t, db.DSN, nil)
+	s := stageOn(t, db, deduptest.OpenPool(t, db.DSN, nil), dedup.Config{EvictAfter: 200 * time.Millisecond})
+	neighbour := stageOn(t, db, deduptest.OpenPool(t, db.DSN, nil), dedup.Config{Schema: "other"})
+	hungPool := deduptest.OpenPool(t, db.DSN, nil)
 	hung := stageOn(t, db, hungPool, dedup.Config{})
 
 	stopped, err := hung.store.Accept(t.Context(), hung.batch(hung.position(0), uuid.New()))
@@ -167,7 +167,7 @@ func TestAcquireEndsAPreviousOwnersHungTransaction(t *testing.T) {
 	p := s.position(0)
 	require.Equal(t, 1, p.Evicted)
 	require.GreaterOrEqual(t, time.Since(begin), 200*time.Millisecond, "it was given its time")
-	require.Less(t, time.Since(begin), 5*time.Second)
+	require.Less(t, time.Since(begin), time.Minute)
 	require.Zero(t, p.Next)
 	require.Error(t, stopped.Commit(t.Context()))
 	require.Equal(t, repeat(isNew, 1), s.accept(s.batch(p, uuid.New())))
@@ -179,7 +179,7 @@ func TestAcquireEndsAPreviousOwnersHungTransaction(t *testing.T) {
 
 func TestAcquireWaitsForATransactionThatEndsInTime(t *testing.T) {
 	db := deduptest.New(t)
-	s := stageOn(t, db, openPool(t, db.DSN, nil), dedup.Config{EvictAfter: time.Minute})
+	s := stageOn(t, db, deduptest.OpenPool(t, db.DSN, nil), dedup.Config{EvictAfter: time.Minute})
 	tx, err := s.store.Accept(t.Context(), s.batch(s.position(0), uuid.New()))
 	require.NoError(t, err)
 	acquired := make(chan *dedup.Position)

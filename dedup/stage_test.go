@@ -41,20 +41,6 @@ func stageOn(t testing.TB, db *deduptest.DB, pool *pgxpool.Pool, cfg dedup.Confi
 	return s
 }
 
-// openPool opens a pool on the DSN; change may be nil.
-func openPool(t testing.TB, dsn string, change func(*pgxpool.Config)) *pgxpool.Pool {
-	t.Helper()
-	cfg, err := pgxpool.ParseConfig(dsn)
-	require.NoError(t, err)
-	if change != nil {
-		change(cfg)
-	}
-	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	return pool
-}
-
 func (s *stage) scopes(keys ...dedup.ScopeKey) []int32 {
 	s.t.Helper()
 	ids, err := s.store.Scopes(context.Background(), keys)

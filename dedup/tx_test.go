@@ -18,7 +18,7 @@ import (
 // oneConnection is a stage whose store has a single connection: one that is not given back shows at once.
 func oneConnection(t *testing.T) *stage {
 	db := deduptest.New(t)
-	return stageOn(t, db, openPool(t, db.DSN, func(c *pgxpool.Config) { c.MaxConns = 1 }), dedup.Config{})
+	return stageOn(t, db, deduptest.OpenPool(t, db.DSN, func(c *pgxpool.Config) { c.MaxConns = 1 }), dedup.Config{})
 }
 
 // ends are ways in which a handler could end the transaction that it was given.
@@ -114,7 +114,7 @@ func TestStatementLeftRunningCutsTheConnection(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool {
 		return s.count(`select count(*) from pg_stat_activity where query like '%pg_sleep%' and pid <> pg_backend_pid()`) == 1
-	}, 10*time.Second, 5*time.Millisecond)
+	}, 60*time.Second, 5*time.Millisecond)
 	require.ErrorIs(t, tx.Check(), dedup.ErrBusy)
 	require.ErrorIs(t, tx.Commit(t.Context()), dedup.ErrBusy)
 	require.Error(t, <-left)

@@ -24,7 +24,7 @@ func broken(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 	case "replace": // the transaction by another, which looks as open
 		_, _ = conn.Exec(ctx, `rollback; begin`).ReadAll()
 	case "release":
-		_, _ = conn.Exec(ctx, `release savepoint firstseen_handler`).ReadAll()
+		_, _ = conn.Exec(ctx, "release "+dedup.KeepSQL()).ReadAll() // KeepSQL is "savepoint" and the name
 	case "fail":
 		return errors.New("told to")
 	case "defer":

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
 )
 
 func TestCallsThatAShutdownBreaksOffAreMadeByTheNextProcess(t *testing.T) {
@@ -20,7 +20,7 @@ func TestCallsThatAShutdownBreaksOffAreMadeByTheNextProcess(t *testing.T) {
 	p := b.processor(quickly, Registration{Name: "hook", Detached: hanging})
 	stop := lanes(t, p)
 	b.process(p, b.messages("a=1", "a=2", "b=1"))
-	require.Eventually(t, func() bool { return first.count() == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return first.count() == 2 }, 60*time.Second, time.Millisecond)
 	stop()
 	require.Zero(t, b.count(`select sum(attempts) from firstseen.parked`), "it was no attempt")
 	require.Equal(t, 2, b.count(`select count(*) from firstseen.lanes where due_at <= now() and claims = 0`), "free at once")
@@ -43,7 +43,7 @@ func TestACallThatEndsInTimeAfterShutdownIsNotRepeated(t *testing.T) {
 	})})
 	stop := lanes(t, p)
 	b.process(p, b.messages("a=1"))
-	require.Eventually(t, func() bool { return c.count() == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.count() == 1 }, 60*time.Second, time.Millisecond)
 	time.AfterFunc(50*time.Millisecond, func() { close(release) })
 	stop()
 	b.delivered(1)
@@ -125,10 +125,7 @@ func TestDetachedHandlersThatPanicExitOrHangCostAnAttempt(t *testing.T) {
 
 func TestOutcomesOutliveAnOutageOfPostgres(t *testing.T) {
 	b, c := newBench(t), &calls{}
-	pool, err := pgxpool.New(t.Context(), b.dsn+"&application_name=observer")
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	b.pool = pool // the store keeps the other one, whose connections are ended
+	b.pool = deduptest.OpenPool(t, b.dsn+"&application_name=observer", nil) // the store keeps the other one, whose connections are ended
 	p := b.processor(nil, Registration{Name: "hook", Detached: c.noting(func(context.Context, dedup.Message) error {
 		b.exec(`select pg_terminate_backend(pid) from pg_stat_activity
 			where datname = current_database() and application_name <> 'observer'`)

@@ -29,7 +29,7 @@ func lanes(t testing.TB, p *Processor) (stop func()) {
 // delivered waits until nothing is parked any more.
 func (b *bench) delivered(n int) {
 	b.t.Helper()
-	require.Eventually(b.t, func() bool { return b.count(`select count(*) from firstseen.parked`) == 0 }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(b.t, func() bool { return b.count(`select count(*) from firstseen.parked`) == 0 }, 60*time.Second, 5*time.Millisecond)
 	require.Equal(b.t, n, b.count(`select count(*) from firstseen.inbox`))
 	require.Zero(b.t, b.count(`select count(*) from firstseen.lanes`))
 }
@@ -105,7 +105,7 @@ func TestASlowCallHoldsUpOnlyItsOwnKey(t *testing.T) {
 	}
 	result := b.process(p, b.messages(texts...))
 	require.Equal(t, Result{Parked: 22}, result)
-	require.Eventually(t, func() bool { return b.count(`select count(*) from firstseen.inbox`) == 20 }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return b.count(`select count(*) from firstseen.inbox`) == 20 }, 60*time.Second, 5*time.Millisecond)
 	require.Equal(t, []string{"slow"}, c.of("k"))
 	close(slow)
 	b.delivered(22)
@@ -149,7 +149,7 @@ func TestSoManyCallsAtOnceAsTheHandlerAllows(t *testing.T) {
 		Detached: c.noting(func(context.Context, dedup.Message) error { <-release; return nil })})
 	lanes(t, p)
 	b.process(p, b.messages("1=", "2=", "3=", "4=", "5=", "6="))
-	require.Eventually(t, func() bool { return c.count() == 3 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.count() == 3 }, 60*time.Second, time.Millisecond)
 	time.Sleep(20 * p.cfg.LanePoll) // a fourth would have come by now
 	require.Equal(t, 3, c.count())
 	close(release)
@@ -228,7 +228,7 @@ func TestAnOutcomeIsNeverAnotherMessages(t *testing.T) {
 	p := b.processor(nil, Registration{Name: "hook", Detached: c.noting(func(context.Context, dedup.Message) error { <-release; return nil })})
 	lanes(t, p)
 	b.process(p, b.messages("k=late"))
-	require.Eventually(t, func() bool { return c.count() == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.count() == 1 }, 60*time.Second, time.Millisecond)
 	b.exec(`insert into firstseen.parked (scope_id, lane, message_id, topic, "partition", "offset", key, payload)
 		select scope_id, lane, gen_random_uuid(), topic, "partition", -1, key, 'early' from firstseen.parked`)
 	close(release)

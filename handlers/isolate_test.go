@@ -493,10 +493,10 @@ func TestABatchThatIsTooSlowAltogetherCostsNobodyAnAttempt(t *testing.T) {
 	b := newBench(t)
 	h := newObedient("h")
 	slow := HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
-		time.Sleep(40 * time.Millisecond)
+		time.Sleep(150 * time.Millisecond)
 		return h.Handle(ctx, tx, m)
 	})
-	p := b.processor(func(c *Config) { c.HandlerTimeout = 250 * time.Millisecond }, Registration{Name: "h", Handler: Each(slow)})
+	p := b.processor(func(c *Config) { c.HandlerTimeout = 2 * time.Second }, Registration{Name: "h", Handler: Each(slow)})
 	texts := make([]string, 16)
 	for i := range texts {
 		texts[i] = fmt.Sprint(i, "=ok")

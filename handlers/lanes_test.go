@@ -11,10 +11,10 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
 )
 
 func (b *bench) id(sql string) (id uuid.UUID) {
@@ -70,7 +70,7 @@ func TestALaneWorkersHandlerDelaysNoBatch(t *testing.T) {
 	var working sync.WaitGroup
 	working.Go(func() { b.drain(p) })
 	<-inside
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	result, err := p.Process(ctx, b.batch(b.messages("k=ok", "j=ok")))
 	close(release)
@@ -182,7 +182,7 @@ func TestOneHandlersTroubleDoesNotStopAnothersLanes(t *testing.T) {
 	trouble = true
 	stop := runLanes(p)
 	defer stop()
-	require.Eventually(t, func() bool { return b.count(`select count(*) from effects`) == 1 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return b.count(`select count(*) from effects`) == 1 }, 60*time.Second, 10*time.Millisecond)
 	require.Equal(t, 1, b.count(`select attempts from firstseen.parked`), "disk full is no attempt")
 }
 
@@ -335,10 +335,7 @@ func TestAStoppedWorkerGivesItsLanesBack(t *testing.T) {
 // TestLanesUnderLoad has two processes work on lanes while batches of the same keys arrive.
 func TestLanesUnderLoad(t *testing.T) {
 	b := newBench(t)
-	pool, err := pgxpool.New(t.Context(), b.dsn)
-	require.NoError(t, err)
-	defer pool.Close()
-	other, err := dedup.Open(t.Context(), pool, dedup.Config{Inbox: "test"})
+	other, err := dedup.Open(t.Context(), deduptest.OpenPool(t, b.dsn, nil), dedup.Config{Inbox: "test"})
 	require.NoError(t, err)
 	h := newObedient("h")
 	reg := Registration{Name: "h", Handler: Each(h), Retry: Retry{Base: 4 * time.Millisecond, Cap: 20 * time.Millisecond}}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
 )
 
 // queuer queues an effect for each message, what its value names, and a second effect.
@@ -233,13 +234,8 @@ func TestAMessagesOwnSavepointsAreNotTakenForOurs(t *testing.T) {
 // on has the bench work on a pool of another kind.
 func (b *bench) on(t *testing.T, change func(*pgxpool.Config)) {
 	t.Helper()
-	cfg, err := pgxpool.ParseConfig(b.dsn)
-	require.NoError(t, err)
-	change(cfg)
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	b.store, err = dedup.Open(t.Context(), pool, dedup.Config{Inbox: "test"})
+	var err error
+	b.store, err = dedup.Open(t.Context(), deduptest.OpenPool(t, b.dsn, change), dedup.Config{Inbox: "test"})
 	require.NoError(t, err)
 	b.position = b.acquire(0)
 }

@@ -57,13 +57,16 @@ func (r *Retry) hold(e *dedup.Entry) time.Duration {
 
 func (r *Retry) ceiling(attempts int) time.Duration {
 	ceiling := r.Base
-	for i := 1; i < attempts && ceiling < r.Cap; i++ {
+	for i := 1; i < attempts; i++ {
+		if ceiling > r.Cap/2 {
+			return r.Cap
+		}
 		ceiling *= 2
 	}
 	return min(ceiling, r.Cap)
 }
 
-func draw(ceiling time.Duration) time.Duration { return time.Duration(rand.Int64N(int64(ceiling) + 1)) }
+func draw(ceiling time.Duration) time.Duration { return 1 + rand.N(ceiling) }
 
 // maxAfter caps what a handler can ask for by After.
 const maxAfter = time.Hour

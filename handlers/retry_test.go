@@ -27,8 +27,11 @@ func TestPausesGrowToTheCapAndAreRandom(t *testing.T) {
 		require.Greater(t, longest, ceiling*9/10)
 		require.Greater(t, len(seen), 900)
 	}
-	huge := Retry{Base: math.MaxInt64/2 + 1, Cap: math.MaxInt64 - 1}
-	require.Equal(t, huge.Cap, min(huge.Cap, max(huge.ceiling(9), huge.Cap)))
+	huge := Retry{Base: math.MaxInt64/2 + 1, Cap: math.MaxInt64}
+	for _, attempts := range []int{2, 9, math.MaxInt} {
+		require.Equal(t, huge.Cap, huge.ceiling(attempts))
+		require.Positive(t, huge.pause(attempts))
+	}
 }
 
 func TestAHoldGrowsWithTheTimeThatTheMessageHasWaited(t *testing.T) {

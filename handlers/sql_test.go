@@ -192,11 +192,7 @@ func TestSQLFunctionThatDoesNotFitIsNamedWithWhatIsWanted(t *testing.T) {
 	_, err := handlers.NewSQL(t.Context(), s.pool, "nowhere", "app.on_payment")
 	require.ErrorContains(t, err, "there is no type nowhere.message: run `firstseen migrate up`")
 
-	cfg := s.admin.Config()
-	cfg.ConnConfig.User = "outsider"
-	outsider, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	require.NoError(t, err)
-	defer outsider.Close()
+	outsider := deduptest.OpenPool(t, s.dsn, func(c *pgxpool.Config) { c.ConnConfig.User = "outsider" })
 	_, err = handlers.NewSQL(t.Context(), outsider, "", "app.secret")
 	require.ErrorContains(t, err, "found app.secret(m firstseen.message), which this role may not execute")
 }

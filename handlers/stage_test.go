@@ -52,12 +52,7 @@ func newStage(t testing.TB) *stage {
 
 func newStageOn(t testing.TB, db *deduptest.DB, dsn string) *stage {
 	t.Helper()
-	cfg, err := pgxpool.ParseConfig(dsn)
-	require.NoError(t, err)
-	cfg.MaxConns = 1
-	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool := deduptest.OpenPool(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 })
 	store, err := dedup.Open(context.Background(), pool, dedup.Config{Inbox: "test"})
 	require.NoError(t, err)
 	s := &stage{t: t, dsn: dsn, admin: db.Pool, pool: pool, store: store, log: &log{}}
@@ -208,7 +203,7 @@ func (s *stage) parkedError(want dedup.Message) (text string) {
 // requireConnection checks that the pool's one connection is there for the next batch.
 func (s *stage) requireConnection() {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	_, err := s.pool.Exec(ctx, `select 1`)
 	require.NoError(s.t, err)

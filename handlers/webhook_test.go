@@ -213,8 +213,8 @@ func TestWebhookTimesOutAndReadsNoEndlessAnswer(t *testing.T) {
 	kind, _ := handlers.Verdict(err)
 	require.Equal(t, "retry", kind)
 	began := time.Now()
-	require.NoError(t, webhook(t, handlers.WebhookConfig{URL: url + "/endless"}).Deliver(t.Context(), message()))
-	require.Less(t, time.Since(began), 5*time.Second, "it does not read on until its timeout")
+	require.NoError(t, webhook(t, handlers.WebhookConfig{URL: url + "/endless", Timeout: 2 * time.Minute}).Deliver(t.Context(), message()))
+	require.Less(t, time.Since(began), time.Minute, "it does not read on until its timeout")
 }
 
 func TestWebhookPostsBigValuesWhole(t *testing.T) {

@@ -127,7 +127,7 @@ func TestConsumerRoleWorksOnLanes(t *testing.T) {
 		require.NoError(t, db.Pool.QueryRow(ctx, `select count(*) from firstseen.`+table).Scan(&n))
 		return n
 	}
-	require.Eventually(t, func() bool { return count("parked")+count("lanes") == 0 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return count("parked")+count("lanes") == 0 }, 60*time.Second, time.Millisecond)
 	require.Equal(t, []int{1, 2, 1}, []int{count("inbox"), count("dead_letters"), count("conflicts")})
 }
 
@@ -240,10 +240,7 @@ func makeRoles(t *testing.T, db *deduptest.DB, sql string) {
 
 func login(t *testing.T, db *deduptest.DB, member string) *pgxpool.Pool {
 	t.Helper()
-	pool, err := pgxpool.New(context.Background(), loginDSN(t, db, member))
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	return pool
+	return deduptest.OpenPool(t, loginDSN(t, db, member), nil)
 }
 
 // loginDSN makes a login that is a member of a role.

@@ -42,21 +42,27 @@ func committed(ctx context.Context, a *kadm.Client, group, topic string, partiti
 	return at.At, at.Err
 }
 
-// EndOffset is the offset that the next record of a partition gets.
+// EndOffset is the offset that the next record of a partition gets. A broker that does not answer is asked again.
 func EndOffset(t testing.TB, addr, topic string, partition int32) (offset int64) {
 	t.Helper()
 	what := fmt.Sprintf("end offset of %s/%d", topic, partition)
 	admin(t, addr, what, func(ctx context.Context, a *kadm.Client) error {
-		ends, err := a.ListEndOffsets(ctx, topic)
-		if err != nil {
+		return poll(ctx, func() (err error) {
+			offset, err = endOffset(ctx, a, topic, partition)
 			return err
-		}
-		end, ok := ends.Lookup(topic, partition)
-		if !ok {
-			return fmt.Errorf("no such partition")
-		}
-		offset = end.Offset
-		return end.Err
+		})
 	})
 	return offset
+}
+
+func endOffset(ctx context.Context, a *kadm.Client, topic string, partition int32) (int64, error) {
+	ends, err := a.ListEndOffsets(ctx, topic)
+	if err != nil {
+		return 0, err
+	}
+	end, found := ends.Lookup(topic, partition)
+	if !found {
+		return 0, errors.New("no such partition")
+	}
+	return end.Offset, end.Err
 }

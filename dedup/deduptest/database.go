@@ -46,12 +46,7 @@ func New(t testing.TB) *DB {
 		t.Fatalf("deduptest: %v", err)
 	}
 	dsn := create(t, admin, template)
-	pool, err := pgxpool.New(context.Background(), dsn)
-	if err != nil {
-		t.Fatalf("deduptest: %v", err)
-	}
-	t.Cleanup(pool.Close)
-	return &DB{DSN: dsn, Pool: pool, Schema: Schema}
+	return &DB{DSN: dsn, Pool: OpenPool(t, dsn, nil), Schema: Schema}
 }
 
 func create(t testing.TB, admin, template string) string {

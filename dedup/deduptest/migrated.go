@@ -3,8 +3,6 @@ package deduptest
 import (
 	"context"
 	"testing"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Migrated brings the database that dsn names to the newest schema, for a test with a server of its own.
@@ -15,10 +13,5 @@ func Migrated(t testing.TB, dsn string) *DB {
 	if err := migrate(ctx, dsn); err != nil {
 		t.Fatalf("deduptest: %v", err)
 	}
-	pool, err := pgxpool.New(context.Background(), dsn)
-	if err != nil {
-		t.Fatalf("deduptest: %v", err)
-	}
-	t.Cleanup(pool.Close)
-	return &DB{DSN: dsn, Pool: pool, Schema: Schema}
+	return &DB{DSN: dsn, Pool: OpenPool(t, dsn, nil), Schema: Schema}
 }

@@ -63,10 +63,7 @@ func window(totals func() handlers.Totals) *telemetry.Window {
 
 // unstarted is a stage without a database, whose server does not listen yet.
 func unstarted(t *testing.T, change func(*config.Config)) *stage {
-	pool, err := pgxpool.New(t.Context(), nowhere)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	return stageOn(t, pool, change)
+	return stageOn(t, deduptest.OpenPool(t, nowhere, nil), change)
 }
 
 const nowhere = "postgres://nobody@127.0.0.1:1/none?connect_timeout=1"

@@ -45,7 +45,7 @@ func TestDeadMemberIsExpelledOnceItsSuccessorIsThere(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, joined)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
 		ID: "group", Brokers: []string{b.addr}, Topics: []string{"topic"},
@@ -61,7 +61,7 @@ func TestDeadMemberIsExpelledOnceItsSuccessorIsThere(t *testing.T) {
 	require.Eventually(t, func() bool {
 		joined, err := b.expel(ctx, "second")
 		return err == nil && joined
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 60*time.Second, 10*time.Millisecond)
 	require.NoError(t, <-member, "the session of the dead one had a minute to go")
 }
 

@@ -15,7 +15,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.opentelemetry.io/otel/metric"
@@ -98,10 +97,8 @@ func run(t *testing.T, records []*kgo.Record, done func(handlers.Totals) bool) (
 	started, _ := begin(t)
 	t.Cleanup(started.Stop)
 	p := &program{Telemetry: started, made: &made{MeterProvider: started.MeterProvider, names: map[string]bool{}}}
-	pool, err := pgxpool.New(context.Background(), deduptest.New(t).DSN)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	p.store, err = dedup.Open(context.Background(), pool, dedup.Config{Inbox: group})
+	var err error
+	p.store, err = dedup.Open(context.Background(), deduptest.New(t).Pool, dedup.Config{Inbox: group})
 	require.NoError(t, err)
 	var registry handlers.Registry
 	require.NoError(t, registry.Add(handlers.Registration{Name: "book", Topics: []string{topic}, Handler: failing(),
