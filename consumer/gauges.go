@@ -9,13 +9,15 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/instruments"
 )
 
 // gauges are what a Consumer answers when it is asked how it is.
 type gauges struct {
 	*telemetry
-	state, lag, lagAge, assigned, held, paused, openTransaction, bufferUsed, bufferLimit metric.Float64Observable
+	holdGauges
+	state, lag, lagAge, assigned, partitionsHeld, paused, openTransaction, bufferUsed, bufferLimit, readable metric.Float64Observable
 }
 
 // observe answers with a consumer's status and its memory until stop is called.
@@ -24,26 +26,26 @@ func (t *telemetry) observe(ask func() Status, topics []Topic, buffer *memory) (
 	g := &gauges{
 		telemetry: t,
 		state:     instruments.ConsumerState.Gauge(m), lag: instruments.Lag.Gauge(m), lagAge: instruments.LagTime.Gauge(m),
-		assigned: instruments.Assigned.Gauge(m), held: instruments.Held.Gauge(m), paused: instruments.Paused.Gauge(m),
+		assigned: instruments.Assigned.Gauge(m), partitionsHeld: instruments.Held.Gauge(m), paused: instruments.Paused.Gauge(m),
 		openTransaction: instruments.OpenTransaction.Gauge(m),
-		bufferUsed:      instruments.BufferUsed.Gauge(m), bufferLimit: instruments.BufferLimit.Gauge(m),
+		holdGauges:      newHoldGauges(m, t.base), readable: instruments.Readable.Gauge(m),
+		bufferUsed: instruments.BufferUsed.Gauge(m), bufferLimit: instruments.BufferLimit.Gauge(m),
 	}
 	registration, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		status := ask()
 		g.consumer(o, status.State, buffer)
 		g.partitions(o, topics, status.Partitions)
+		g.tell(o, status.Holds)
+		for _, t := range status.Topics {
+			o.ObserveFloat64(g.readable, oneIf(t.Held == ""), g.of(instruments.Topic.String(t.Name))...)
+		}
 		return nil
-	}, g.state, g.lag, g.lagAge, g.assigned, g.held, g.paused, g.openTransaction, g.bufferUsed, g.bufferLimit)
+	}, g.state, g.lag, g.lagAge, g.assigned, g.partitionsHeld, g.paused, g.openTransaction, g.bufferUsed, g.bufferLimit, g.holds, g.ages, g.readable)
 	if err != nil {
 		otel.Handle(err)
 		return func() {}
 	}
 	return func() { _ = registration.Unregister() }
-}
-
-// of is what a gauge is observed with.
-func (g *gauges) of(more ...attribute.KeyValue) []metric.ObserveOption {
-	return instruments.Observe(g.with(more...)...)
 }
 
 func (g *gauges) consumer(o metric.Observer, now State, buffer *memory) {
@@ -77,7 +79,7 @@ func (g *gauges) partitions(o metric.Observer, topics []Topic, partitions []Part
 		o.ObserveFloat64(g.paused, float64(n), g.of(instruments.Topic.String(topic))...)
 	}
 	for h, n := range held {
-		o.ObserveFloat64(g.held, float64(n), g.of(instruments.Topic.String(h.topic), instruments.Reason.String(h.reason))...)
+		o.ObserveFloat64(g.partitionsHeld, float64(n), g.of(instruments.Topic.String(h.topic), instruments.Reason.String(h.reason))...)
 	}
 }
 
@@ -97,4 +99,50 @@ func oneIf(yes bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// holdGauges tell what waits.
+type holdGauges struct {
+	of          func(more ...attribute.KeyValue) []metric.ObserveOption
+	holds, ages metric.Float64Observable
+}
+
+func newHoldGauges(m metric.Meter, base []attribute.KeyValue) holdGauges {
+	of := func(more ...attribute.KeyValue) []metric.ObserveOption {
+		return instruments.Observe(append(base[:len(base):len(base)], more...)...)
+	}
+	return holdGauges{of, instruments.Holds.Gauge(m), instruments.HoldAge.Gauge(m)}
+}
+
+// ObserveHolds measures what waits before there is a Consumer, in the name of a group, until stop is called. A Consumer's Run
+// does so itself.
+func ObserveHolds(r *holds.Registry, group string) (stop func()) {
+	m := otel.GetMeterProvider().Meter(scope)
+	g := newHoldGauges(m, []attribute.KeyValue{instruments.Group.String(group)})
+	registration, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		g.tell(o, r.List())
+		return nil
+	}, g.holds, g.ages)
+	if err != nil {
+		otel.Handle(err)
+		return func() {}
+	}
+	return func() { _ = registration.Unregister() }
+}
+
+// tell observes how much waits for each reason, and how long the first of it has. The list has the oldest first.
+func (g *holdGauges) tell(o metric.Observer, list []holds.Hold) {
+	type by struct{ kind, code string }
+	counts, oldest := map[by]int{}, map[by]time.Time{}
+	for i := range list {
+		b := by{string(list[i].Kind), list[i].Code}
+		if counts[b]++; counts[b] == 1 {
+			oldest[b] = list[i].Since
+		}
+	}
+	for b, n := range counts {
+		of := g.of(instruments.Subject.String(b.kind), instruments.Reason.String(b.code))
+		o.ObserveFloat64(g.holds, float64(n), of...)
+		o.ObserveFloat64(g.ages, time.Since(oldest[b]).Seconds(), of...)
+	}
 }

@@ -9,6 +9,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 // gaugesOf are the gauges that a status gives, by name and attributes.
@@ -57,7 +59,15 @@ func TestGaugesAreTheStatus(t *testing.T) {
 		{Topic: "orders", Partition: 0, Lag: 70, LagTime: 90 * time.Second, Held: HeldPostgres},
 		{Topic: "orders", Partition: 1, Lag: -1, Held: HeldPostgres, Paused: true},
 		{Topic: "orders", Partition: 2, Held: HeldMaxParked, OpenTransaction: time.Now().Add(-time.Hour)},
-	}}, false)
+	}, Holds: []holds.Hold{
+		{Subject: holds.Partition("orders", 0), Code: HeldPostgres, Since: time.Now().Add(-time.Hour)},
+		{Subject: holds.Partition("orders", 1), Code: HeldPostgres, Since: time.Now()},
+		{Subject: holds.Subject{Kind: holds.TopicKind, Name: "idle"}, Code: holds.Missing, Since: time.Now()},
+	}, Topics: []TopicStatus{{Name: "orders"}, {Name: "idle", Held: holds.Missing}}}, false)
+	require.InDelta(t, 3600, found["firstseen.holds.age{ postgres partition}"], 60)
+	require.InDelta(t, 0, found["firstseen.holds.age{ topic_missing topic}"], 60)
+	delete(found, "firstseen.holds.age{ postgres partition}")
+	delete(found, "firstseen.holds.age{ topic_missing topic}")
 	require.InDelta(t, 3600, found["firstseen.open_transaction.age{ orders 2}"], 60)
 	delete(found, "firstseen.open_transaction.age{ orders 2}")
 	require.Equal(t, map[string]float64{
@@ -68,6 +78,10 @@ func TestGaugesAreTheStatus(t *testing.T) {
 		"firstseen.partitions.held{ postgres orders}":   2,
 		"firstseen.partitions.held{ max_parked orders}": 1,
 		"firstseen.partitions.paused{ orders}":          1,
+		"firstseen.holds{ postgres partition}":          2,
+		"firstseen.holds{ topic_missing topic}":         1,
+		"firstseen.topic.readable{ orders}":             1,
+		"firstseen.topic.readable{ idle}":               0,
 		"firstseen.partitions.paused{ idle}":            0,
 		"firstseen.lag{ orders 0}":                      70,
 		"firstseen.lag{ orders 2}":                      0,

@@ -2,7 +2,9 @@ package consumer
 
 import (
 	"cmp"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,6 +40,16 @@ type Status struct {
 	Pauses []dedup.Pause
 	// Holds are what waits in this process, the oldest first: topics, handlers and the group too, and what they wait for.
 	Holds []holds.Hold
+	// Topics are all that the config names, sorted.
+	Topics []TopicStatus
+}
+
+// TopicStatus says whether a topic can be read, whoever has its partitions.
+type TopicStatus struct {
+	Name string
+	// Held says why it can't: topic_missing, topic_denied or topic_unreadable; empty: it can, as far as is known.
+	Held      string
+	HeldSince time.Time // zero: not held
 }
 
 // PartitionStatus is where one partition stands.
@@ -72,6 +84,7 @@ type PartitionStatus struct {
 func (c *Consumer) Status() Status {
 	status, s := c.life.status()
 	status.KafkaSince, status.Pauses, status.Holds = c.wire.silentSince(), c.processor.Pauses(), c.holds.List()
+	status.Topics = c.topicStatus(status.Holds)
 	if s == nil {
 		return status
 	}
@@ -88,6 +101,24 @@ func (c *Consumer) Status() Status {
 	})
 	return status
 }
+
+// topicStatus tells of the config's topics. That one is denied may show only where it is fetched.
+func (c *Consumer) topicStatus(list []holds.Hold) []TopicStatus {
+	topics := make([]TopicStatus, 0, len(c.cfg.Topics))
+	for _, name := range slices.Sorted(maps.Keys(c.topics)) {
+		t := TopicStatus{Name: name}
+		if i := slices.IndexFunc(list, func(h holds.Hold) bool {
+			return h.Kind == holds.TopicKind && h.Name == name || h.Code == holds.Denied && h.Kind == holds.PartitionKind && topicOf(h.Name) == name
+		}); i >= 0 {
+			t.Held, t.HeldSince = list[i].Code, list[i].Since
+		}
+		topics = append(topics, t)
+	}
+	return topics
+}
+
+// topicOf is the topic in a partition's name.
+func topicOf(partition string) string { return partition[:strings.LastIndexByte(partition, '/')] }
 
 // status is the partition's, given its position and the committed offset.
 func (p *partition) status(next, committed int64, now time.Time) PartitionStatus {

@@ -16,6 +16,7 @@ import (
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -181,8 +182,9 @@ func (r *replay) replay(ctx context.Context, cmd *cobra.Command, cfg config.Conf
 	}
 	defer reader.Close()
 	var processor *handlers.Processor
-	err = untilReached(ctx, log, func() (err error) {
-		processor, err = r.processor(ctx, cfg, pool, log)
+	waiting := holds.New(log)
+	err = untilReached(ctx, waiting.Place(holds.StartKind, "postgres"), func() (err error) {
+		processor, err = r.processor(ctx, cfg, pool, waiting, log)
 		return err
 	})
 	if err != nil {
@@ -208,7 +210,7 @@ func (r *replay) reader(s consumer.Config) (*consumer.Reader, error) {
 	})
 }
 
-func (r *replay) processor(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, log *slog.Logger) (*handlers.Processor, error) {
+func (r *replay) processor(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, waiting *holds.Registry, log *slog.Logger) (*handlers.Processor, error) {
 	open := dedup.Open
 	if r.dry {
 		open = dedup.Attach
@@ -217,7 +219,7 @@ func (r *replay) processor(ctx context.Context, cfg config.Config, pool *pgxpool
 	if err != nil {
 		return nil, err
 	}
-	return newProcessor(ctx, cfg, pool, store, r.handler, log)
+	return newProcessor(ctx, cfg, pool, store, r.handler, waiting, log)
 }
 
 // interrupted tells an end by a signal from a failure; done is how far it came.

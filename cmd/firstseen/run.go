@@ -16,6 +16,7 @@ import (
 	"github.com/firstseen/firstseen/cmd/internal/telemetry"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/handlers"
 	"github.com/firstseen/firstseen/migrations"
 )
@@ -111,12 +112,15 @@ func run(ctx context.Context, live *config.Live, log *slog.Logger, migrate bool)
 		return err
 	}
 	defer pool.Close()
-	server, err := serve(ctx, live, pool, measured.Handler, log)
+	waiting := holds.New(log)
+	server, err := serve(ctx, live, pool, measured.Handler, waiting, log)
 	if err != nil {
 		return err
 	}
 	defer server.Stop()
-	processor, err := open(ctx, cfg, pool, log, migrate)
+	observed := consumer.ObserveHolds(waiting, cfg.Group)
+	processor, err := open(ctx, cfg, pool, waiting, log, migrate)
+	observed()
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -162,15 +166,15 @@ func warn(cfg config.Config, log *slog.Logger) {
 
 // open connects to Postgres, for as long as it takes, and makes what messages are processed with. When ctx ends first it
 // gives neither a Processor nor an error.
-func open(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, log *slog.Logger, migrate bool) (*handlers.Processor, error) {
+func open(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, waiting *holds.Registry, log *slog.Logger, migrate bool) (*handlers.Processor, error) {
 	var processor *handlers.Processor
-	err := untilReached(ctx, log, func() (err error) {
+	err := untilReached(ctx, waiting.Place(holds.StartKind, "postgres"), func() (err error) {
 		if migrate {
 			if err := migrateFirst(ctx, cfg, log); err != nil {
 				return err
 			}
 		}
-		processor, err = openOnce(ctx, cfg, pool, log)
+		processor, err = openOnce(ctx, cfg, pool, waiting, log)
 		return err
 	})
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
@@ -187,10 +191,10 @@ func migrateFirst(ctx context.Context, cfg config.Config, log *slog.Logger) erro
 	return err
 }
 
-func openOnce(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, log *slog.Logger) (*handlers.Processor, error) {
+func openOnce(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, waiting *holds.Registry, log *slog.Logger) (*handlers.Processor, error) {
 	store, err := dedup.Open(ctx, pool, cfg.Store())
 	if err != nil {
 		return nil, err
 	}
-	return newProcessor(ctx, cfg, pool, store, "", log)
+	return newProcessor(ctx, cfg, pool, store, "", waiting, log)
 }

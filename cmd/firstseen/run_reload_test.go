@@ -13,7 +13,7 @@ func TestRunReloadsItsConfig(t *testing.T) {
 	s := &shop{t: t, addr: "127.0.0.1:1", topic: "orders", group: "billing"}
 	text := s.config("postgres://app:hunter2@127.0.0.1:1/app")
 	p := start(t, text, "run")
-	p.awaitLog("postgres not reached; trying again")
+	p.awaitLog("waiting: Postgres does not answer")
 
 	p.reload(text + "http: {rate: 0}\nhelth: {}\n")
 	p.awaitLog("config not reloaded: it has faults, and the one before stays")

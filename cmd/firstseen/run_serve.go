@@ -11,16 +11,17 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/admin"
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 // serve starts the HTTP server for probes, metrics and the admin API, before Postgres or Kafka is reached. It gives nil
 // where the config names no address.
-func serve(ctx context.Context, live *config.Live, pool *pgxpool.Pool, metrics http.Handler, log *slog.Logger) (*admin.Server, error) {
+func serve(ctx context.Context, live *config.Live, pool *pgxpool.Pool, metrics http.Handler, waiting *holds.Registry, log *slog.Logger) (*admin.Server, error) {
 	if live.Load().HTTP.Listen == "" {
 		return nil, nil
 	}
 	version, _ := builtFrom()
-	server, err := admin.New(admin.Config{Live: live, Version: version, Pool: pool, Metrics: metrics, Logger: log})
+	server, err := admin.New(admin.Config{Live: live, Version: version, Pool: pool, Metrics: metrics, Holds: waiting, Logger: log})
 	if err != nil {
 		return nil, err
 	}

@@ -162,7 +162,7 @@ func TestRunRefusesWhatTryingAgainDoesNotMend(t *testing.T) {
 func TestRunWaitsForPostgresAndEndsWhileItWaits(t *testing.T) {
 	s := newShop(t, booking)
 	p := start(t, s.config("postgres://app:hunter2@127.0.0.1:1/app"), "run")
-	p.awaitLog("postgres not reached; trying again")
+	p.awaitLog("waiting: Postgres does not answer")
 	p.signal(syscall.SIGTERM)
 	require.Equal(t, exitOK, p.exit())
 	require.NotContains(t, p.log.String(), "hunter2")

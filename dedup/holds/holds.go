@@ -172,6 +172,9 @@ func (r *Registry) change(do func(*Registry)) {
 
 // List gives all holds, the oldest first.
 func (r *Registry) List() []Hold {
+	if r == nil {
+		return nil
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	list := make([]Hold, 0, len(r.places))

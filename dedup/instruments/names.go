@@ -22,6 +22,7 @@ const (
 	Outcome = attribute.Key("firstseen.outcome")
 	Reason  = attribute.Key("firstseen.reason")
 	State   = attribute.Key("firstseen.state")
+	Subject = attribute.Key("firstseen.subject")
 	Table   = attribute.Key("firstseen.table")
 	Figure  = attribute.Key("firstseen.figure")
 	Failed  = attribute.Key("firstseen.failed") // of a span: messages that the handler failed on
@@ -97,6 +98,19 @@ var (
 	Held = define(fromKafka, Instrument{
 		Name: "firstseen.partitions.held", Kind: Gauge, Unit: "{partition}", Attributes: keys(Group, Topic, Reason),
 		About: "Partitions that wait, by why; see held partitions in OPERATIONS.",
+	})
+	Holds = define(fromKafka, Instrument{
+		Name: "firstseen.holds", Kind: Gauge, Unit: "{hold}", Attributes: keys(Group, Subject, Reason),
+		About: "What waits in this process, by what it is (partition, topic, handler, group, broker, inbox, dead_topic) and by why; see held " +
+			"partitions in OPERATIONS. There only while something does.",
+	})
+	HoldAge = define(fromKafka, Instrument{
+		Name: "firstseen.holds.age", Kind: Gauge, Unit: "s", Attributes: keys(Group, Subject, Reason),
+		About: "How long the one has waited that has waited longest.",
+	})
+	Readable = define(fromKafka, Instrument{
+		Name: "firstseen.topic.readable", Kind: Gauge, Unit: "{topic}", Attributes: keys(Group, Topic),
+		About: "1 for a topic of the config that can be read, 0 for one that is missing, denied, or can't be read now.",
 	})
 	Paused = define(fromKafka, Instrument{
 		Name: "firstseen.partitions.paused", Kind: Gauge, Unit: "{partition}", Attributes: keys(Group, Topic),

@@ -5,6 +5,7 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/telemetry"
 	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -22,8 +23,39 @@ type Status struct {
 	Partitions int        `json:"partitions" doc:"How many are assigned to this process."`
 	Lag        int64      `json:"lag" doc:"Messages that wait in these, as far as that is known."`
 	Kafka      *time.Time `json:"kafka_silent_since" doc:"Since when no broker has answered; null: they answer."`
+	Topics     []Topic    `json:"topics"`
+	Holds      []Hold     `json:"holds" doc:"What waits in this process, the oldest first."`
 	Totals     Totals     `json:"totals"`
 	Window     Window     `json:"window"`
+}
+
+// Topic is one of the config's, whoever has its partitions.
+type Topic struct {
+	Name      string     `json:"topic"`
+	Held      *string    `json:"held" doc:"Why it can't be read: topic_missing, topic_denied, topic_unreadable. Null: it can, as far as is known."`
+	HeldSince *time.Time `json:"held_since"`
+}
+
+func topicOf(t *consumer.TopicStatus) Topic {
+	return Topic{t.Name, orNull(t.Held), moment(t.HeldSince)}
+}
+
+// Hold is something that waits.
+type Hold struct {
+	Kind     string    `json:"kind" enum:"partition,topic,handler,group,inbox,broker,replay,dead_topic,start"`
+	Name     string    `json:"name"`
+	Held     string    `json:"held" doc:"Why: a code, as in the page OPERATIONS."`
+	Since    time.Time `json:"since"`
+	Means    string    `json:"means" doc:"What the code says."`
+	Reason   string    `json:"reason" doc:"What the last try failed by."`
+	Do       string    `json:"do" doc:"What to do about it."`
+	Decision bool      `json:"decision" doc:"It ends only by a person's decision."`
+	Tries    int       `json:"tries"`
+}
+
+func holdOf(h *holds.Hold) Hold {
+	e := h.Entry()
+	return Hold{string(h.Kind), h.Name, h.Code, h.Since.UTC(), e.Means, h.Reason, e.Do, e.Decision, h.Tries}
 }
 
 // Totals are what this process has done since its start, each message once for every handler.
@@ -72,7 +104,7 @@ type Partition struct {
 	Lag             *int64     `json:"lag" doc:"Offsets between next and end; null: not known."`
 	LagSeconds      float64    `json:"lag_seconds" doc:"How old the message at next is; 0: none waits, or it is not fetched yet."`
 	CaughtUp        bool       `json:"caught_up"`
-	Held            *string    `json:"held" doc:"Why it waits: postgres, kafka, handler, max_parked, undecodable, topic_reset, cut_off, messages_lost. Null: it does not."`
+	Held            *string    `json:"held" doc:"Why it waits: a code, as in the page OPERATIONS. Null: it does not."`
 	HeldSince       *time.Time `json:"held_since"`
 	Paused          bool       `json:"paused"`
 	OpenTransaction *time.Time `json:"open_transaction_since" doc:"Since when a producer's open transaction has held the end back."`

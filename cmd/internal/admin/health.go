@@ -10,6 +10,7 @@ import (
 	"github.com/firstseen/firstseen/cmd/internal/telemetry"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 // Health is how the program is, as /healthz tells it.
@@ -20,12 +21,12 @@ type Health struct {
 
 // Check is one thing that was looked at.
 type Check struct {
-	Name   string   `json:"name" enum:"postgres,kafka,group,backlog,oldest_age,failure_ratio,held,paused"`
+	Name   string   `json:"name" enum:"postgres,kafka,group,backlog,oldest_age,failure_ratio,held,paused,topics"`
 	Status string   `json:"status" enum:"ok,degraded,unhealthy"`
 	Reason string   `json:"reason" doc:"Why it is so, in words."`
 	Value  *float64 `json:"value" doc:"What was measured; null: it could not be, or is no number."`
 	Limit  *float64 `json:"limit" doc:"The limit that the value is beyond, or the next one; null: there is none."`
-	Unit   string   `json:"unit" enum:",seconds,messages,ratio,partitions,pauses"`
+	Unit   string   `json:"unit" enum:",seconds,messages,ratio,topics,holds,pauses"`
 }
 
 // The states of health, the better first.
@@ -51,8 +52,8 @@ type facts struct {
 }
 
 func (f *facts) judge() Health {
-	h := Health{Checks: []Check{f.checkPostgres(), f.checkKafka(), f.checkGroup(), f.checkBacklog(), f.checkAge(), f.checkFailures(),
-		f.checkHeld(), f.checkPaused()}}
+	h := Health{Checks: []Check{f.checkPostgres(), f.checkKafka(), f.checkGroup(), f.checkBacklog(), f.checkAge(),
+		f.checkFailures(), f.checkHeld(), f.checkPaused(), f.checkTopics()}}
 	worst := 0
 	for _, c := range h.Checks {
 		worst = max(worst, slices.Index(severity, c.Status))
@@ -161,30 +162,40 @@ func (c *Check) hold(value, mayBe, mustNotBe float64) {
 	}
 }
 
-// decided are the holds that end by a person's decision only.
-var decided = []string{consumer.HeldTopicReset, consumer.HeldCutOff, consumer.HeldLost}
-
 func (f *facts) checkHeld() Check {
-	c := Check{Name: "held", Status: healthy, Unit: "partitions", Reason: "no partition is held"}
+	list := f.status.Holds
+	c := Check{Name: "held", Status: healthy, Unit: "holds", Value: ptr(float64(len(list))), Reason: "nothing is held"}
+	var decisions []string
+	for i := range list {
+		c.Status = degraded
+		if list[i].Entry().Decision && !slices.Contains(decisions, list[i].Code) {
+			decisions = append(decisions, list[i].Code)
+		}
+	}
+	if len(list) > 0 {
+		c.Reason = "held: " + listed(mapped(list, func(h *holds.Hold) string {
+			return fmt.Sprintf("%s for %s (%s)", h.Subject, spoken(f.now.Sub(h.Since)), h.Code)
+		}))
+	}
+	for _, code := range decisions {
+		c.Status = unhealthy
+		c.Reason += "; " + code + " waits for a person's decision: " + holds.EntryOf(code).Do
+	}
+	return c
+}
+
+// checkTopics looks at the config's topics, for a process that has others of them reads on.
+func (f *facts) checkTopics() Check {
+	c := Check{Name: "topics", Status: healthy, Unit: "topics", Reason: "all can be read, as far as is known"}
 	var held []string
-	for _, p := range f.status.Partitions {
-		if p.Held == "" {
-			continue
-		}
-		held = append(held, fmt.Sprintf("%s/%d for %s (%s)", p.Topic, p.Partition, spoken(f.now.Sub(p.HeldSince)), p.Held))
-		if c.Status == healthy {
-			c.Status = degraded
-		}
-		if slices.Contains(decided, p.Held) {
-			c.Status = unhealthy
+	for _, t := range f.status.Topics {
+		if t.Held != "" {
+			e := holds.EntryOf(t.Held)
+			held = append(held, fmt.Sprintf("%s for %s: %s (%s): %s", t.Name, spoken(f.now.Sub(t.HeldSince)), e.Means, t.Held, e.Do))
 		}
 	}
-	c.Value = ptr(float64(len(held)))
-	if len(held) > 0 {
-		c.Reason = "held: " + listed(held)
-	}
-	if c.Status == unhealthy {
-		c.Reason += "; topic_reset, cut_off and messages_lost wait for a person's decision: see the log"
+	if c.Value = ptr(float64(len(held))); len(held) > 0 {
+		c.Status, c.Reason = degraded, fmt.Sprintf("%d of %s can't be read: %s", len(held), counted(len(f.status.Topics), "topic"), listed(held))
 	}
 	return c
 }

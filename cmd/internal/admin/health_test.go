@@ -11,6 +11,7 @@ import (
 	"github.com/firstseen/firstseen/cmd/internal/telemetry"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 func TestHealthIsJudgedByTheLimits(t *testing.T) {
@@ -41,13 +42,16 @@ func TestHealthIsJudgedByTheLimits(t *testing.T) {
 			f.rates = telemetry.Rates{Over: time.Minute, Handled: 90, Failed: 10, FailureRatio: 0.1}
 		}, "failure_ratio", degraded, "10 of 100 attempts failed in the last 1m"},
 		"most fail":         {func(f *facts) { f.rates.FailureRatio = 0.6 }, "failure_ratio", unhealthy, "failed"},
-		"held by an outage": {func(f *facts) { f.status.Partitions[0].Held = consumer.HeldPostgres }, "held", degraded, "orders/0"},
-		"a person decides":  {func(f *facts) { f.status.Partitions[0].Held = consumer.HeldTopicReset }, "held", unhealthy, "person"},
-		"paused":            {func(f *facts) { f.pauses = []dedup.Pause{{Kind: dedup.PauseTopic, Topic: "orders", Why: "secret"}} }, "paused", healthy, "paused by operators: topic orders"},
+		"held by an outage": {func(f *facts) { f.status.Holds = held(holds.Postgres) }, "held", degraded, "orders/0 for 1h (postgres)"},
+		"a person decides":  {func(f *facts) { f.status.Holds = held(holds.TopicReset) }, "held", unhealthy, "topic_reset waits for a person's decision: to read the new topic"},
+		"a topic is denied": {func(f *facts) {
+			f.status.Topics[0].Held, f.status.Topics[0].HeldSince = holds.Denied, now.Add(-time.Hour)
+		}, "topics", degraded, "1 of 2 topics can't be read: orders for 1h: the brokers deny"},
+		"paused": {func(f *facts) { f.pauses = []dedup.Pause{{Kind: dedup.PauseTopic, Topic: "orders", Why: "secret"}} }, "paused", healthy, "paused by operators: topic orders"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := facts{now: now, opened: true, backlog: []dedup.Backlog{{Handler: "book"}},
-				status: consumer.Status{State: consumer.Consuming, Since: now, Partitions: []consumer.PartitionStatus{{Topic: "orders", HeldSince: now}}},
+				status: consumer.Status{State: consumer.Consuming, Since: now, Topics: []consumer.TopicStatus{{Name: "orders"}, {Name: "other"}}, Partitions: []consumer.PartitionStatus{{Topic: "orders", HeldSince: now}}},
 				cfg: config.Health{Degraded: config.Degraded{Backlog: 100, OldestAge: time.Minute, FailureRatio: 0.05},
 					Unhealthy: config.Unhealthy{Backlog: 1000, OldestAge: 10 * time.Minute, FailureRatio: 0.5}}}
 			test.change(&f)
@@ -66,6 +70,11 @@ func TestHealthIsJudgedByTheLimits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// held is a partition that has waited for an hour.
+func held(code string) []holds.Hold {
+	return []holds.Hold{{Subject: holds.Partition("orders", 0), Code: code, Since: time.Now().Add(-time.Hour), Reason: "x", Tries: 1}}
 }
 
 func TestALimitOfZeroIsNone(t *testing.T) {

@@ -14,7 +14,8 @@ func getStatus(c *call) (any, error) {
 	waiting, _ := lag(status.Partitions)
 	out := Status{Version: s.cfg.Version, Group: cfg.Group, Inbox: cfg.Inbox, StartedAt: s.started.UTC(), Uptime: now.Sub(s.started).Seconds(),
 		State: string(status.State), StateSince: moment(status.Since), Generation: status.Generation, Rebalances: status.Rebalances,
-		Partitions: len(status.Partitions), Lag: waiting, Kafka: moment(status.KafkaSince)}
+		Partitions: len(status.Partitions), Lag: waiting, Kafka: moment(status.KafkaSince),
+		Topics: mapped(status.Topics, topicOf), Holds: mapped(status.Holds, holdOf)}
 	if parts != nil {
 		out.Totals, out.Window = totalsOf(parts.Totals()), windowOf(parts.Window.Rates())
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/firstseen/firstseen/cmd/internal/telemetry"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -35,6 +36,8 @@ type Config struct {
 	Pool *pgxpool.Pool
 	// Metrics answers /metrics. Nil: there are none.
 	Metrics http.Handler
+	// Holds has what the start waits for. Nil: nothing does.
+	Holds *holds.Registry
 	// Logger is told of changes, refusals and failures. Default slog.Default().
 	Logger *slog.Logger
 }
@@ -176,5 +179,5 @@ func (s *Server) status() (consumer.Status, *Parts) {
 	if p := s.parts.Load(); p != nil {
 		return p.Status(), p
 	}
-	return consumer.Status{State: consumer.Starting, Since: s.started}, nil
+	return consumer.Status{State: consumer.Starting, Since: s.started, Holds: s.cfg.Holds.List()}, nil
 }
