@@ -150,7 +150,7 @@ max_client_conn = 200
 // quoted writes a word of users.txt, where a quote is doubled.
 func quoted(word string) string { return `"` + strings.ReplaceAll(word, `"`, `""`) + `"` }
 
-// through is the DSN with PgBouncer's address and without TLS, which the loopback needs none of.
+// through is the DSN with another address, at the loopback, and without TLS, which the loopback needs none of.
 func through(t testing.TB, dsn string, port int) string {
 	t.Helper()
 	config, err := pgx.ParseConfig(dsn)
@@ -159,7 +159,7 @@ func through(t testing.TB, dsn string, port int) string {
 	}
 	u := url.URL{
 		Scheme:   "postgres",
-		User:     url.User(config.User),
+		User:     url.UserPassword(config.User, config.Password),
 		Host:     child.Loopback(port),
 		Path:     "/" + config.Database,
 		RawQuery: "sslmode=disable",
