@@ -105,7 +105,7 @@ const maxEntries = 1 << 20
 // whatever the database's default. On success the caller ends it with Commit or Rollback; on error nothing has
 // taken effect. An empty batch moves the position only.
 //
-// Errors: ErrFenced, *MovedError, or what Postgres said. Duplicates within a batch are told apart by their place:
+// Errors: ErrFenced, *MovedError, ErrLocked, ErrNoAnswer, or what Postgres said. Duplicates within a batch are told apart by their place:
 // the first copy is the new one. Two batches with common IDs wait for each other, never in a circle: IDs are
 // inserted in order.
 func (s *Store) Accept(ctx context.Context, b *Batch) (*Tx, error) {
@@ -115,6 +115,9 @@ func (s *Store) Accept(ctx context.Context, b *Batch) (*Tx, error) {
 	cols := columnPool.Get().(*columns)
 	cols.sort(b.Entries)
 	tx, err := s.accept(ctx, b, cols)
+	if errors.Is(err, ErrNoAnswer) && b.Position != nil {
+		err = s.lockedBy(ctx, b.Position, err)
+	}
 	if err != nil {
 		cols.release()
 		return nil, fmt.Errorf("accept %s: %w", b, rightsError(positionError(err)))
@@ -136,9 +139,12 @@ func (s *Store) accept(ctx context.Context, b *Batch, cols *columns) (*Tx, error
 	q.BeginTx(pinned)
 	q.Queue(s.sql.accept, b.acceptArgs(cols)...).QueryRow(func(row pgx.Row) error { return row.Scan(&outcomes, &tx.hasLanes, &seq) })
 	q.Queue(savepoint)
-	results := conn.SendBatch(ctx, q)
-	tx.handler.Tx = results.Tx()
-	if err := results.Close(); err != nil {
+	err = answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
+		results := conn.SendBatch(ctx, q)
+		tx.handler.Tx = results.Tx()
+		return results.Close()
+	})
+	if err != nil {
 		tx.cols = nil // the caller's again
 		tx.Rollback(ctx)
 		return nil, err
@@ -176,6 +182,14 @@ func (b *Batch) setOutcomes(cols *columns, outcomes []int16) {
 	}
 }
 
+// bytes is how much its commit has to send.
+func (b *Batch) bytes() (n int) {
+	for i := range b.Entries {
+		n += b.Entries[i].Message.Size()
+	}
+	return n
+}
+
 // String names the batch for errors: topic/partition@first offset.
 func (b *Batch) String() string {
 	if p := b.Position; p != nil {
@@ -189,6 +203,7 @@ const (
 	codeFenced = "FS001"
 	codeMoved  = "FS002"
 	codeSeal   = "FS003"
+	codeLocked = "FS005"
 )
 
 const (
@@ -208,6 +223,8 @@ func positionError(err error) error {
 		if next, perr := strconv.ParseInt(pg.Detail, 10, 64); perr == nil {
 			return &MovedError{Next: next}
 		}
+	case codeLocked:
+		return fmt.Errorf("%w: %s", ErrLocked, pg.Message)
 	case codeSeal, codeNoSavepoint:
 		return fmt.Errorf("%w: %w", ErrEnded, err)
 	case codeInFailedTransaction:

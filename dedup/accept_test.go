@@ -172,7 +172,6 @@ func TestPositionWithoutAnOffsetIsNotCalledFenced(t *testing.T) {
 func TestDefaultsOfTheDatabaseChangeNothing(t *testing.T) {
 	for setting, value := range map[string]string{
 		"default_transaction_isolation": "repeatable read",
-		"default_transaction_read_only": "on",
 		"search_path":                   "pg_catalog",
 		"timezone":                      "Pacific/Kiritimati",
 		"plan_cache_mode":               "force_custom_plan",

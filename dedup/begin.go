@@ -11,7 +11,10 @@ import (
 // KnowsTopic says whether the consumer has a position in any partition of the topic.
 func (s *Store) KnowsTopic(ctx context.Context, consumer, topic string) (bool, error) {
 	var known bool
-	if err := s.pool.QueryRow(ctx, s.sql.known, consumer, topic).Scan(&known); err != nil {
+	err := answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
+		return s.pool.QueryRow(ctx, s.sql.known, consumer, topic).Scan(&known)
+	})
+	if err != nil {
 		return false, fmt.Errorf("look for positions of %s in topic %s: %w", consumer, topic, err)
 	}
 	return known, nil
@@ -34,7 +37,7 @@ func (s *Store) Begin(ctx context.Context, consumer, topic string, topicID uuid.
 	if topicID != uuid.Nil {
 		id = &topicID
 	}
-	err = s.inTx(ctx, func(tx pgx.Tx) error {
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, s.sql.begin, consumer, topic, id, partitions, offsets).Scan(&begun)
 		if err != nil || !begun || len(known) == 0 {
 			return err

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/firstseen/firstseen/migrations"
+	"github.com/firstseen/firstseen/migrations/dial"
 )
 
 // Attach is Open for a program that looks and repairs and does not consume: it makes no partitions, and needs the
@@ -37,7 +38,7 @@ func Inboxes(ctx context.Context, pool *pgxpool.Pool, schema string) ([]string, 
 	if schema == "" {
 		schema = migrations.DefaultSchema
 	}
-	s := &Store{pool: pool, cfg: Config{Schema: schema}, sql: statementsFor(schema)}
+	s := &Store{pool: pool, cfg: Config{Schema: schema, AnswerTimeout: dial.Silence}, sql: statementsFor(schema)}
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, fmt.Errorf("list inboxes: %w", err)
 	}
@@ -55,10 +56,14 @@ func (s *Store) inSchema(sql string) string {
 
 // collect runs one query in the store's schema.
 func collect[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	rows, err := s.pool.Query(ctx, s.inSchema(sql), args...)
-	if err != nil {
-		return nil, rightsError(err)
-	}
-	list, err := pgx.CollectRows(rows, scan)
+	var list []T
+	err := answered(ctx, longLimit, func(ctx context.Context) error {
+		rows, err := s.pool.Query(ctx, s.inSchema(sql), args...)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, scan)
+		return err
+	})
 	return list, rightsError(err)
 }

@@ -40,7 +40,7 @@ const (
 // also beside an error, which PublishDead returns.
 func (s *Store) PublishDead(ctx context.Context, limit time.Duration, publish func(context.Context, []DeadLetter) ([]Fate, error)) (n int, err error) {
 	var fault error
-	err = s.inTx(ctx, func(tx pgx.Tx) error {
+	err = s.inTxWithin(ctx, limit+s.cfg.AnswerTimeout, func(ctx context.Context, tx pgx.Tx) error {
 		taken, letters, err := s.takeUnpublished(ctx, tx, limit)
 		if n = len(letters); n == 0 || err != nil {
 			return err

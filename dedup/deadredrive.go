@@ -97,7 +97,7 @@ const redriveSQL = `select redriven, busy_scopes, busy_lanes::text[] from firsts
 func (s *Store) redrive(ctx context.Context, scopes []int32, ids []string, by By) (n int, err error) {
 	var busyScopes []int32
 	var busyLanes []string
-	err = s.inTx(ctx, func(tx pgx.Tx) error {
+	err = s.inLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, s.inSchema(redriveSQL), scopes, ids, by.Actor, by.Why).Scan(&n, &busyScopes, &busyLanes)
 	})
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *Store) wake(ctx context.Context, scopes []int32, lanes []string) error 
 	if len(lanes) == 0 {
 		return nil
 	}
-	return s.inTx(ctx, func(tx pgx.Tx) error {
+	return s.inLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.inSchema(`select firstseen.wake_lanes($1::int[], $2::text[]::uuid[], $3)`), scopes, lanes, wakeWait)
 		return err
 	})
@@ -120,7 +120,7 @@ func (s *Store) wake(ctx context.Context, scopes []int32, lanes []string) error 
 const discardSQL = `select firstseen.discard($1::int[], $2::text[]::uuid[], $3, $4)`
 
 func (s *Store) discard(ctx context.Context, scopes []int32, ids []string, by By) (n int, err error) {
-	err = s.inTx(ctx, func(tx pgx.Tx) error {
+	err = s.inLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, s.inSchema(discardSQL), scopes, ids, by.Actor, by.Why).Scan(&n)
 	})
 	if err != nil {

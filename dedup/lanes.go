@@ -29,7 +29,7 @@ type Claim struct {
 // are at work on are passed over.
 func (s *Store) ClaimLanes(ctx context.Context, handler string, limit int, lease time.Duration) ([]Claim, error) {
 	var claims []Claim
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, s.sql.claimLanes, s.cfg.Inbox, handler, limit, lease.Milliseconds())
 		if err != nil {
 			return err
@@ -70,9 +70,12 @@ func (s *Store) LoadLanes(ctx context.Context, claims []Claim, each int) (*Tx, *
 		return tx.readLanes(rows, claims)
 	})
 	q.Queue(savepoint)
-	results := conn.SendBatch(ctx, q)
-	tx.handler.Tx = results.Tx()
-	if err := results.Close(); err != nil {
+	err = answered(ctx, s.answerTo(loadBytes), func(ctx context.Context) error {
+		results := conn.SendBatch(ctx, q)
+		tx.handler.Tx = results.Tx()
+		return results.Close()
+	})
+	if err != nil {
 		tx.Rollback(ctx)
 		return nil, nil, fmt.Errorf("load lanes: %w", err)
 	}
@@ -146,7 +149,7 @@ var ErrNotClaimed = errors.New("the lane is no longer claimed")
 func (s *Store) CountAttempt(ctx context.Context, c Claim, lease time.Duration) (id uuid.UUID, attempts int, err error) {
 	var first *uuid.UUID
 	var counted *int
-	err = s.inTx(ctx, func(tx pgx.Tx) error {
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, s.sql.countAttempt, c.Scope, c.Lane, c.Number, lease.Milliseconds()).Scan(&first, &counted)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -161,7 +164,7 @@ func (s *Store) CountAttempt(ctx context.Context, c Claim, lease time.Duration) 
 // UncountAttempt takes back what CountAttempt has counted, where the message was not handled and the process lives. It
 // does so whoever has the lane by now.
 func (s *Store) UncountAttempt(ctx context.Context, c Claim, id uuid.UUID) error {
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.sql.uncountAttempt, c.Scope, c.Lane, id)
 		return err
 	})
@@ -174,7 +177,7 @@ func (s *Store) UncountAttempt(ctx context.Context, c Claim, id uuid.UUID) error
 // ReleaseLanes gives claimed lanes back before they got anywhere, to be due after a while: the process lived, so the
 // claim does not count.
 func (s *Store) ReleaseLanes(ctx context.Context, claims []Claim, due time.Duration) error {
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		registerTypes(tx.Conn())
 		_, err := tx.Exec(ctx, s.sql.releaseLanes, append(claimColumns(claims), due.Milliseconds())...)
 		return err

@@ -115,7 +115,7 @@ func (s *Store) Resume(ctx context.Context, p Pause, by By) (bool, error) {
 func (s *Store) changePause(ctx context.Context, sql, verb string, p Pause, by By) (changed bool, err error) {
 	kind, name, partition := p.columns()
 	if err = errors.Join(p.validate(), by.validate()); err == nil {
-		err = s.inTx(ctx, func(tx pgx.Tx) error {
+		err = s.inLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 			return tx.QueryRow(ctx, s.inSchema(sql), s.cfg.Inbox, kind, name, partition, by.Actor, by.Why).Scan(&changed)
 		})
 	}

@@ -47,6 +47,10 @@ type Position struct {
 // nothing that this owner does will.
 var ErrFenced = errors.New("another owner has acquired the position")
 
+// ErrLocked is returned where another session holds the position's row and could not be ended; the error's text names it.
+// It is somebody who works on the table by hand, or an owner of before that logged in as another role.
+var ErrLocked = errors.New("another session has locked the position")
+
 // MovedError says that the position is not where its owner thinks: a commit whose answer was lost did take
 // effect (Next is higher), or the database was set back (Next is lower).
 type MovedError struct {
@@ -57,7 +61,8 @@ func (e *MovedError) Error() string { return fmt.Sprintf("the position stands at
 
 // Acquire makes the caller the owner of a position and fences all earlier owners. An earlier owner's open
 // transaction is waited for, and after Config.EvictAfter ended: it can only belong to a process that is
-// stopped, hung or cut off. owner is for people: it is shown beside the position.
+// stopped, hung or cut off. ErrLocked says that something else holds the position for 10 seconds more. owner is for people:
+// it is shown beside the position.
 func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition int32, owner string) (*Position, error) {
 	// One batch by the careful way tells whether what comes was seen before.
 	p := &Position{Consumer: consumer, Topic: topic, Partition: partition, sinceDuplicate: optimisticAfter - 1}
@@ -66,7 +71,7 @@ func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition i
 	var topicID *uuid.UUID
 	var trial *int64
 	grace := fmt.Sprintf("%d ms", s.cfg.EvictAfter/time.Millisecond)
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, s.sql.acquire, consumer, topic, partition, owner, grace).
 			Scan(&p.id, &p.Epoch, &next, &topicID, &p.Evicted, &p.Fruitless, &trial, &p.Trials)
 		if err != nil {
@@ -79,7 +84,7 @@ func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition i
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("acquire position %s/%d of %s: %w", topic, partition, consumer, err)
+		return nil, fmt.Errorf("acquire position %s/%d of %s: %w", topic, partition, consumer, positionError(err))
 	}
 	if next != nil {
 		p.Next, p.Known = *next, true
@@ -91,6 +96,29 @@ func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition i
 	return p, nil
 }
 
+// holderSQL names the session whose transaction has locked or moved a position: the row bears the mark of that
+// transaction, and every transaction holds a lock on its own number.
+const holderSQL = `
+select format('session %s of %s (application "%s"%s)', a.pid, a.usename, a.application_name,
+	', since ' || to_char(a.xact_start at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS UTC'))
+from firstseen.positions p
+join pg_locks l on l.locktype = 'transactionid' and l.transactionid = p.xmax and l.mode = 'ExclusiveLock' and l.granted
+join pg_stat_activity a on a.pid = l.pid
+where p.position_id = $1 and a.pid <> pg_backend_pid()
+limit 1`
+
+// lockedBy finds out whether Postgres did not answer because another session holds the position.
+func (s *Store) lockedBy(ctx context.Context, p *Position, err error) error {
+	var session string
+	asked := answered(ctx, checkLimit, func(ctx context.Context) error {
+		return s.pool.QueryRow(ctx, s.inSchema(holderSQL), p.id).Scan(&session)
+	})
+	if asked != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %s: %w", ErrLocked, session, err)
+}
+
 // Reposition sets where the owner starts, forward or back, under which topic identity (zero: none), and the leader epoch of
 // the last message before (nil: not known).
 func (s *Store) Reposition(ctx context.Context, p *Position, next int64, topicID uuid.UUID, leaderEpoch *int32) error {
@@ -98,7 +126,7 @@ func (s *Store) Reposition(ctx context.Context, p *Position, next int64, topicID
 	if topicID != uuid.Nil {
 		id = &topicID
 	}
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.sql.reposition, p.id, p.Epoch, next, id)
 		if err != nil {
 			return err
@@ -117,7 +145,7 @@ func (s *Store) Reposition(ctx context.Context, p *Position, next int64, topicID
 // returns how often that was noted: if the process dies in the handler, the next owner knows where. counts is 1, or 0
 // where this owner announced the message before and lived, or 2 where the process has died over it without notice.
 func (s *Store) Announce(ctx context.Context, p *Position, offset int64, counts int) (times int, err error) {
-	err = s.inTx(ctx, func(tx pgx.Tx) error {
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, s.sql.announce, p.id, p.Epoch, offset, counts).Scan(&times)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -132,7 +160,7 @@ func (s *Store) Announce(ctx context.Context, p *Position, offset int64, counts 
 // Excuse takes back that this owner has acquired the position without moving it, and nothing of what owners before it left:
 // it came to its end before it handled anything. Call it once.
 func (s *Store) Excuse(ctx context.Context, p *Position) error {
-	return s.inTx(ctx, func(tx pgx.Tx) error {
+	return s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.sql.excuse, p.id, p.Epoch)
 		return err
 	})
@@ -141,7 +169,7 @@ func (s *Store) Excuse(ctx context.Context, p *Position) error {
 // Recall notes again that the position was acquired Fruitless times without moving: so far it has only come to where it
 // stood when it was acquired.
 func (s *Store) Recall(ctx context.Context, p *Position) error {
-	return s.inTx(ctx, func(tx pgx.Tx) error {
+	return s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.sql.recall, p.id, p.Epoch, p.Fruitless)
 		return err
 	})
@@ -149,7 +177,7 @@ func (s *Store) Recall(ctx context.Context, p *Position) error {
 
 // Retract takes the announcements of a position back, and that it was acquired without moving: the process lived.
 func (s *Store) Retract(ctx context.Context, p *Position) error {
-	return s.inTx(ctx, func(tx pgx.Tx) error {
+	return s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.sql.retract, p.id, p.Epoch)
 		return err
 	})
@@ -157,7 +185,10 @@ func (s *Store) Retract(ctx context.Context, p *Position) error {
 
 // Unfinished counts the inbox's parked messages of a partition, up to limit.
 func (s *Store) Unfinished(ctx context.Context, topic string, partition int32, limit int) (n int, err error) {
-	if err := s.pool.QueryRow(ctx, s.sql.unfinished, topic, partition, limit, s.cfg.Inbox).Scan(&n); err != nil {
+	err = answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
+		return s.pool.QueryRow(ctx, s.sql.unfinished, topic, partition, limit, s.cfg.Inbox).Scan(&n)
+	})
+	if err != nil {
 		return 0, fmt.Errorf("count parked messages of %s/%d: %w", topic, partition, err)
 	}
 	return n, nil

@@ -50,7 +50,7 @@ func (s *Store) BeginReplay(ctx context.Context, r *Replay, fresh bool) (begun b
 		partitions[i], from[i], to[i] = p.Partition, p.From, p.To
 	}
 	const sql = `select firstseen.begin_replay($1, $2, $3, $4, $5, $6, $7, $8)`
-	err = s.inTx(ctx, func(tx pgx.Tx) error {
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, s.inSchema(sql), r.Consumer, r.Topic, orNull(r.TopicID), r.Asked, partitions, from, to, fresh).Scan(&begun)
 	})
 	if err != nil {

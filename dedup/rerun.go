@@ -123,7 +123,7 @@ func (s *Store) rerun(ctx context.Context, messages []RerunMessage, by By) (n in
 	}
 	var busyScopes []int32
 	var busyLanes []string
-	err = s.inTx(ctx, func(tx pgx.Tx) error {
+	err = s.inLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, s.inSchema(rerunSQL), received, seqs, lanes, by.Actor, by.Why).Scan(&n, &busyScopes, &busyLanes)
 	})
 	if err != nil {

@@ -27,7 +27,7 @@ func (s *Store) ResetPositions(ctx context.Context, consumer, topic string, topi
 		partitions, offsets = append(partitions, p), append(offsets, offset)
 	}
 	const sql = `select firstseen.reset_position($1, $2, $3, $4, $5, $6, $7, $8)`
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	err := s.inLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.inSchema(sql), s.cfg.Inbox, consumer, topic, orNull(topicID), partitions, offsets, by.Actor, by.Why)
 		return err
 	})

@@ -69,7 +69,7 @@ func (s *Store) forgetChunk(ctx context.Context, f *forgetting) (n int64, err er
 	}
 	var next *int64
 	began := time.Now()
-	err = s.inTx(ctx, func(tx pgx.Tx) error {
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := limitTx(ctx, tx, chunkLimit, limit); err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func (s *Store) EstimateForget(ctx context.Context, before map[string]time.Time)
 		handlers, times = append(handlers, handler), append(times, at)
 	}
 	found := map[string]int64{}
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := limitTx(ctx, tx, "1s", sizeLimit); err != nil {
 			return err
 		}
@@ -234,18 +234,29 @@ func (s *Store) Reaches(ctx context.Context) ([]Reach, error) {
 // Exclusively runs do where nobody else is running one on the schema, and says ErrElsewhere where somebody is. It holds one
 // connection of the pool, in an empty transaction.
 func (s *Store) Exclusively(ctx context.Context, do func(context.Context) error) error {
-	return s.inTx(ctx, func(tx pgx.Tx) error {
-		var mine bool
-		err := tx.QueryRow(ctx, s.inSchema(`select set_config('idle_in_transaction_session_timeout', '0', true) is not null
-			and pg_try_advisory_xact_lock('firstseen.upkeep'::regclass::oid::int, 0)`)).Scan(&mine)
-		if err == nil && !mine {
-			err = ErrElsewhere
-		}
-		if err != nil {
+	var tx pgx.Tx
+	var mine bool
+	err := answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) (err error) {
+		if tx, err = s.pool.BeginTx(ctx, pinned); err != nil {
 			return err
 		}
-		return do(ctx)
+		return tx.QueryRow(ctx, s.inSchema(`select set_config('idle_in_transaction_session_timeout', '0', true) is not null
+			and firstseen.claim_upkeep()`)).Scan(&mine)
 	})
+	if tx != nil {
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+			defer cancel()
+			_ = tx.Rollback(ctx)
+		}()
+	}
+	switch {
+	case err != nil:
+		return err
+	case !mine:
+		return ErrElsewhere
+	}
+	return do(ctx)
 }
 
 // InboxDay is one day (UTC) of the inbox.
@@ -256,7 +267,7 @@ type InboxDay struct {
 
 // InboxDaysBefore lists the days of the inbox that ended by then, all inboxes of the schema together.
 func (s *Store) InboxDaysBefore(ctx context.Context, before time.Time) (days []InboxDay, err error) {
-	err = s.inTx(ctx, func(tx pgx.Tx) error {
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		relations, err := s.readRelations(ctx, tx)
 		for _, r := range relations {
 			if !r.day.IsZero() && !r.day.Add(day).After(before) {
@@ -315,7 +326,7 @@ func (s *Store) dropDay(ctx context.Context, day time.Time, by By) (gone bool, e
 	const tries = 10
 	for try := 0; try < tries && !gone; {
 		var state string
-		err = s.inTx(ctx, func(tx pgx.Tx) error {
+		err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 			return tx.QueryRow(ctx, s.inSchema(`select firstseen.drop_inbox_day($1, $2::text::date, $3, $4)`),
 				s.cfg.Inbox, day.Format(time.DateOnly), by.Actor, by.Why).Scan(&state)
 		})
@@ -337,7 +348,7 @@ func (s *Store) dropDay(ctx context.Context, day time.Time, by By) (gone bool, e
 const trimChunk = 500
 
 func (s *Store) trim(ctx context.Context, before time.Time, by By) (n int32, err error) {
-	err = s.inTx(ctx, func(tx pgx.Tx) error {
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, s.inSchema(`select firstseen.trim_inbox($1, $2, $3, $4, $5)`),
 			s.cfg.Inbox, before, trimChunk, by.Actor, by.Why).Scan(&n)
 	})

@@ -27,14 +27,12 @@ func rehearse(sql string) string {
 // Undo takes back what was done since the transaction was opened, or since the last Keep. It returns
 // ErrEnded where a handler did away with the savepoint.
 func (t *Tx) Undo(ctx context.Context) error {
-	_, err := t.conn.Exec(ctx, undo)
-	return positionError(err)
+	return positionError(t.exec(ctx, undo))
 }
 
 // Keep has what was done so far outlive a later Undo. Its errors are Undo's.
 func (t *Tx) Keep(ctx context.Context) error {
-	_, err := t.conn.Conn().PgConn().Exec(ctx, release+`; `+savepoint).ReadAll()
-	return positionError(err)
+	return positionError(t.exec(ctx, release+`; `+savepoint))
 }
 
 // KeepSQL does what [Tx.Keep] does, for who sends it together with a handler's statements. It leaves the savepoint that was

@@ -81,7 +81,7 @@ func (s *Store) resolveScopes(ctx context.Context, keys []ScopeKey) (map[ScopeKe
 	}
 	found := make(map[ScopeKey]int32, len(keys))
 	for range 2 {
-		err := s.inTx(ctx, func(tx pgx.Tx) error { return s.readScopes(ctx, tx, handlers, tenants, found) })
+		err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error { return s.readScopes(ctx, tx, handlers, tenants, found) })
 		if err != nil {
 			return nil, err
 		}

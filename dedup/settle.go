@@ -30,7 +30,10 @@ func (t *Tx) Join(ctx context.Context, entries []*Entry) error {
 		sql, args = t.store.sql.joinOlder, append(args, offsets)
 	}
 	var found []int32
-	if err := t.conn.QueryRow(ctx, sql, args...).Scan(&found); err != nil {
+	err := answered(ctx, t.store.cfg.AnswerTimeout, func(ctx context.Context) error {
+		return t.conn.QueryRow(ctx, sql, args...).Scan(&found)
+	})
+	if err != nil {
 		return err
 	}
 	for _, ordinal := range found {

@@ -75,7 +75,7 @@ const sizeLimit = "15s"
 
 // Size measures what is kept. It reads statistics, sizes of files and a bounded number of pages, never a whole table.
 func (s *Store) Size(ctx context.Context) (size Size, err error) {
-	err = s.inTx(ctx, func(tx pgx.Tx) error {
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := limitTx(ctx, tx, "1s", sizeLimit); err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/firstseen/firstseen/migrations"
+	"github.com/firstseen/firstseen/migrations/dial"
 )
 
 // Config says where a Store keeps its memory.
@@ -32,6 +33,9 @@ type Config struct {
 	// IdleAfter is how long a transaction on lanes may go without a statement before Postgres ends it: its process is
 	// stopped or cut off, and the lanes wait for it. It must be longer than a handler takes. Default 10 minutes.
 	IdleAfter time.Duration
+	// AnswerTimeout bounds each round trip to Postgres that is no handler's: accept, commit, acquire, what lanes need. A lock
+	// that somebody else holds counts as silence. Default 30 seconds.
+	AnswerTimeout time.Duration
 	// PartitionDays is how many days ahead the inbox's partitions are made. Default 7.
 	PartitionDays int
 }
@@ -46,6 +50,9 @@ func (c *Config) setDefaults() error {
 	c.EvictAfter = max(c.EvictAfter, time.Millisecond) // to Postgres, less is no limit at all
 	if c.IdleAfter <= 0 {
 		c.IdleAfter = 10 * time.Minute
+	}
+	if c.AnswerTimeout <= 0 {
+		c.AnswerTimeout = dial.Silence
 	}
 	if c.PartitionDays <= 0 {
 		c.PartitionDays = 7
@@ -122,8 +129,10 @@ func parameters(n int) string {
 	return strings.Join(names, ", ")
 }
 
-// Open checks that the schema is there at the version this build needs and that the login may do what a consumer must,
+// Open checks that the database is in UTF8, that the schema is there at the version this build needs and that the login may do what a consumer must,
 // and makes the inbox's partitions for the days ahead. The pool stays the caller's, who closes it after the last use of the store.
+// Have [PreparePool] prepare its config: else its connections stay with a server that a failover has demoted, and wait for
+// minutes on a network that has fallen silent.
 //
 // Behind a pooler in transaction mode (PgBouncer, pgcat) statements must not be prepared under a name: set
 // default_query_exec_mode=cache_describe in the pool's connection string, or exec, which needs a round trip less at
@@ -134,6 +143,9 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("open inbox: %w", err)
 	}
 	s := &Store{pool: pool, cfg: cfg, sql: statementsFor(cfg.Schema)}
+	if err := s.checkEncoding(ctx); err != nil {
+		return nil, fmt.Errorf("open inbox %s: %w", cfg.Inbox, err)
+	}
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, fmt.Errorf("open inbox %s: %w", cfg.Inbox, err)
 	}
@@ -167,9 +179,20 @@ func (e *SchemaError) Error() string {
 		"run a newer build, or `firstseen migrate down`", e.Schema, e.Found, e.Need)
 }
 
+func (s *Store) checkEncoding(ctx context.Context) error {
+	var encoding string
+	err := answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
+		return s.pool.QueryRow(ctx, `select current_setting('server_encoding')`).Scan(&encoding)
+	})
+	if err != nil {
+		return err
+	}
+	return migrations.NeedsEncoding(encoding)
+}
+
 func (s *Store) checkVersion(ctx context.Context) error {
 	var found int64
-	err := s.pool.QueryRow(ctx, s.sql.version).Scan(&found)
+	err := answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error { return s.pool.QueryRow(ctx, s.sql.version).Scan(&found) })
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000") { // undefined_table, invalid_schema_name
 		err = nil
@@ -188,7 +211,7 @@ func (s *Store) checkVersion(ctx context.Context) error {
 // default partition until the next call.
 func (s *Store) MakePartitions(ctx context.Context) (int, error) {
 	var made int
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	err := s.inLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, s.sql.partitions, s.cfg.PartitionDays).Scan(&made)
 	})
 	if err != nil {
@@ -197,9 +220,24 @@ func (s *Store) MakePartitions(ctx context.Context) (int, error) {
 	return made, nil
 }
 
-// pinned is what every transaction of the store is, whatever the defaults of the database and the role are.
-var pinned = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
+// pinned is what every transaction of the store is, whatever the defaults of the database and the role are. That it may
+// write is not among it: default_transaction_read_only is a brake that is pulled on purpose, on a full disk say.
+var pinned = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
-func (s *Store) inTx(ctx context.Context, f func(pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, s.pool, pinned, f)
+// inTx does something in a transaction that is short: within the time limit for an answer.
+func (s *Store) inTx(ctx context.Context, f func(context.Context, pgx.Tx) error) error {
+	return s.inTxWithin(ctx, s.cfg.AnswerTimeout, f)
+}
+
+// longLimit is for what may have much to do, or wait for a batch whose handler takes its time.
+const longLimit = 10 * time.Minute
+
+func (s *Store) inLongTx(ctx context.Context, f func(context.Context, pgx.Tx) error) error {
+	return s.inTxWithin(ctx, longLimit, f)
+}
+
+func (s *Store) inTxWithin(ctx context.Context, limit time.Duration, f func(context.Context, pgx.Tx) error) error {
+	return answered(ctx, limit, func(ctx context.Context) error {
+		return pgx.BeginTxFunc(ctx, s.pool, pinned, func(tx pgx.Tx) error { return f(ctx, tx) })
+	})
 }

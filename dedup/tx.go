@@ -50,8 +50,15 @@ func (t *Tx) Check() error {
 // CheckDeferred finds out what the commit would fail on: a constraint that a handler has deferred, or another transaction in
 // this one's place. It changes nothing.
 func (t *Tx) CheckDeferred(ctx context.Context) error {
-	_, err := t.conn.Conn().PgConn().Exec(ctx, t.store.sql.checkDeferred).ReadAll()
-	return positionError(err)
+	return positionError(t.exec(ctx, t.store.sql.checkDeferred))
+}
+
+// exec runs statements that return nothing, in one round trip.
+func (t *Tx) exec(ctx context.Context, sql string) error {
+	return answered(ctx, t.store.cfg.AnswerTimeout, func(ctx context.Context) error {
+		_, err := t.conn.Conn().PgConn().Exec(ctx, sql).ReadAll()
+		return err
+	})
 }
 
 // Disconnected says that the transaction's connection has ended.
@@ -75,7 +82,7 @@ func (t *Tx) Commit(ctx context.Context) error {
 	if err := t.shut(); err != nil {
 		return fmt.Errorf("commit %s: %w", t.batch, err)
 	}
-	err := t.writeAndCommit(ctx)
+	err := answered(ctx, t.store.answerTo(t.batch.bytes()), t.writeAndCommit)
 	if err != nil {
 		t.rollback(ctx)
 		return fmt.Errorf("commit %s: %w", t.batch, positionError(err))

@@ -24,6 +24,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
+
+	"github.com/firstseen/firstseen/migrations/dial"
 )
 
 // DefaultSchema is the schema that everything lives in unless another is named.
@@ -72,10 +74,13 @@ func versionOf(file string) int64 {
 // processes at once.
 func Up(ctx context.Context, dsn string, cfg Config) ([]Step, error) {
 	return run(dsn, cfg, func(db *sql.DB, schema string) ([]Step, error) {
-		if err := createSchema(ctx, db, schema); err != nil {
+		if err := checkEncoding(ctx, db); err != nil {
 			return nil, err
 		}
-		p, err := newProvider(db, schema, cfg.LockTimeout)
+		if err := createSchema(ctx, db, schema, cfg.lockTimeout()); err != nil {
+			return nil, err
+		}
+		p, err := newProvider(db, schema, cfg.lockTimeout())
 		if err != nil {
 			return nil, err
 		}
@@ -88,7 +93,7 @@ func Up(ctx context.Context, dsn string, cfg Config) ([]Step, error) {
 // empty schema itself.
 func Down(ctx context.Context, dsn string, cfg Config, version int64) ([]Step, error) {
 	return run(dsn, cfg, func(db *sql.DB, schema string) ([]Step, error) {
-		p, err := newProvider(db, schema, cfg.LockTimeout)
+		p, err := newProvider(db, schema, cfg.lockTimeout())
 		if err != nil {
 			return nil, err
 		}
@@ -103,7 +108,7 @@ func Down(ctx context.Context, dsn string, cfg Config, version int64) ([]Step, e
 // Status lists all known steps, with the time at which each was applied. It changes nothing.
 func Status(ctx context.Context, dsn string, cfg Config) ([]Step, error) {
 	return run(dsn, cfg, func(db *sql.DB, schema string) ([]Step, error) {
-		p, err := newProvider(db, schema, cfg.LockTimeout)
+		p, err := newProvider(db, schema, cfg.lockTimeout())
 		if err != nil {
 			return nil, err
 		}
@@ -177,6 +182,7 @@ func run(dsn string, cfg Config, f func(db *sql.DB, schema string) ([]Step, erro
 	if err != nil {
 		return nil, fmt.Errorf("migrate schema %s: %w", schema, err)
 	}
+	dial.Prepare(&conf.Config, 0)
 	// No prepared statements: a migration changes what they would remember.
 	conf.DefaultQueryExecMode = pgx.QueryExecModeExec
 	for setting, value := range session {
@@ -193,30 +199,51 @@ func run(dsn string, cfg Config, f func(db *sql.DB, schema string) ([]Step, erro
 }
 
 // session is what a migration needs whatever the defaults of the database and the role, unless the connection
-// string says otherwise. The time zone is that of the version table, whose times have none.
+// string says otherwise. default_transaction_read_only is not in it: somebody pulls that brake on purpose. The time zone is that of the version table, whose times have none.
 var session = map[string]string{
 	"timezone":                      "UTC",
 	"statement_timeout":             "0",
 	"default_transaction_isolation": "read committed",
-	"default_transaction_read_only": "off",
+}
+
+func (c Config) lockTimeout() time.Duration {
+	if c.LockTimeout <= 0 {
+		return 5 * time.Minute
+	}
+	return c.LockTimeout
 }
 
 func newProvider(db *sql.DB, schema string, lockTimeout time.Duration) (*goose.Provider, error) {
-	if lockTimeout <= 0 {
-		lockTimeout = 5 * time.Minute
-	}
 	return goose.NewProvider(goose.DialectPostgres, db, inSchema(schema),
 		goose.WithSessionLocker(locker{lockTimeout}), goose.WithTableName(schema+"."+VersionTable))
 }
 
+// NeedsEncoding says what is wrong with a database's encoding; nil: nothing. Names, message IDs and errors are texts in any
+// script, and one that the encoding lacks would hold a partition for ever.
+func NeedsEncoding(encoding string) error {
+	if encoding == "UTF8" {
+		return nil
+	}
+	return fmt.Errorf("the database's encoding is %s, and firstseen needs UTF8: "+
+		"create another one, create database NAME encoding 'UTF8' template template0", encoding)
+}
+
+func checkEncoding(ctx context.Context, db *sql.DB) error {
+	var encoding string
+	if err := db.QueryRowContext(ctx, `show server_encoding`).Scan(&encoding); err != nil {
+		return err
+	}
+	return NeedsEncoding(encoding)
+}
+
 // createSchema serializes itself: "if not exists" alone fails when two sessions run it at once.
-func createSchema(ctx context.Context, db *sql.DB, schema string) error {
+func createSchema(ctx context.Context, db *sql.DB, schema string, lockTimeout time.Duration) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if _, err := tx.ExecContext(ctx, `select pg_advisory_xact_lock($1)`, lock.DefaultLockID+1); err != nil {
+	if err := lockOut(ctx, tx, lock.DefaultLockID+1, lockTimeout); err != nil {
 		return err
 	}
 	var exists, reserved bool

@@ -1,4 +1,7 @@
--- The four roles of firstseen. Run this after `migrate up`, and again after every later migration, as a superuser, or
+-- The four roles of firstseen. Roles are of the whole cluster, not of one database: two databases that both run this share
+-- them, and a login that is granted one has its rights in both. Where that must not be, keep logins out of the other database:
+--     revoke connect on database shop from public; grant connect on database shop to payments;
+-- Run this after `migrate up`, and again after every later migration, as a superuser, or
 -- as a role that owns the database and may create roles.
 --
 --   firstseen_owner     owns the schema and all that is in it. A login that migrates is granted this role, and
@@ -103,6 +106,7 @@ revoke execute on function firstseen.redrive, firstseen.discard, firstseen.wake_
 revoke execute on function firstseen.reset_position from firstseen_consumer;
 revoke execute on function firstseen.pause, firstseen.resume from firstseen_consumer;
 revoke execute on function firstseen.rerun, firstseen.forget_ids, firstseen.drop_inbox_day, firstseen.trim_inbox from firstseen_consumer;
+revoke execute on function firstseen.claim_upkeep from firstseen_consumer;
 
 -- These run as their owner: that is all an operator can change.
 grant execute on function firstseen.redrive, firstseen.discard, firstseen.wake_lanes to firstseen_operator;
@@ -110,5 +114,5 @@ grant execute on function firstseen.reset_position, firstseen.look to firstseen_
 grant execute on function firstseen.pause, firstseen.resume to firstseen_operator;
 grant execute on function firstseen.decode_headers, firstseen.header, firstseen.body to firstseen_operator;
 grant execute on function firstseen.rerun to firstseen_operator;
-grant execute on function firstseen.forget_ids, firstseen.drop_inbox_day, firstseen.trim_inbox to firstseen_retention;
+grant execute on function firstseen.forget_ids, firstseen.drop_inbox_day, firstseen.trim_inbox, firstseen.claim_upkeep to firstseen_retention;
 grant select on firstseen.scopes, firstseen.positions, firstseen.replays, firstseen.upkeep, firstseen.upkeep_limits, firstseen.schema_version to firstseen_retention;

@@ -31,7 +31,7 @@ const (
 	Locked
 	// Missing: something is not there, or the login has no right to it.
 	Missing
-	// ReadOnly: the transaction may not write.
+	// ReadOnly: the transaction may not write; the server may be a standby.
 	ReadOnly
 	// Short: the server has too little of something, or its disk fails.
 	Short
@@ -90,8 +90,12 @@ var ErrConnectionLost = errors.New("the transaction's connection was lost")
 func Of(err error) Sign {
 	var pg *pgconn.PgError
 	switch {
+	case errors.Is(err, pgconn.ErrStandbyConnection), errors.Is(err, pgconn.ErrReadOnlyConnection):
+		return ReadOnly
 	case errors.As(err, new(*pgconn.ConnectError)), errors.Is(err, puddle.ErrClosedPool):
 		return Away
+	case errors.As(err, &pg) && pg.Code == "0A000" && strings.Contains(pg.Message, "during recovery"):
+		return ReadOnly // begin read write, on a standby
 	case errors.As(err, &pg):
 		return ofCode(pg.Code)
 	}

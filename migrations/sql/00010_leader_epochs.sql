@@ -49,7 +49,6 @@ begin
     perform set_config('firstseen_tx.batch', pg_current_xact_id()::text, true);
     has_lanes := p_position is null;
     if p_position is not null then
-        perform pg_advisory_xact_lock('positions'::regclass::oid::int, p_position);
         update positions p
         set next_offset = p_next, leader_epoch = p_leader_epoch, leader_epoch_at = p_next, fruitless = 0, updated_at = now()
         where p.position_id = p_position and p.epoch = p_epoch and p.next_offset = p_from
@@ -166,10 +165,16 @@ begin
                where least(b."partition", b.next_offset) < 0 or num_nulls(b."partition", b.next_offset) > 0) then
         raise exception 'reset_position: partitions and offsets begin at 0, and each partition needs its offset';
     end if;
-    perform pg_advisory_xact_lock('positions'::regclass::oid::int, hashtext(p_consumer || ' ' || p_topic));
+    insert into positions (consumer, topic, "partition")
+    select p_consumer, p_topic, b."partition"
+    from unnest(p_partitions) b ("partition")
+    where not exists (select from positions p
+                      where p.consumer = p_consumer and p.topic = p_topic and p."partition" = b."partition")
+    order by 3
+    on conflict do nothing; -- a topic that is begun just now is waited for
     perform from positions p
     where p.consumer = p_consumer and p.topic = p_topic and p."partition" = any(p_partitions)
-    order by p.position_id
+    order by p."partition"
     for no key update;
 
     insert into audit (actor, action, why, inbox, subject)
