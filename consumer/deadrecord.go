@@ -36,14 +36,10 @@ const timestampFormat = "2006-01-02T15:04:05.000Z07:00"
 // diagnostics are the headers about a dead letter with its error cut to so many bytes; below 0 there is none.
 func diagnostics(l *dedup.DeadLetter, errorBytes int) []kafka.Header {
 	m := &l.Message
-	timestamp := ""
-	if !m.Timestamp.IsZero() {
-		timestamp = m.Timestamp.UTC().Format(timestampFormat)
-	}
 	texts := map[string]string{
 		headerID: m.ID.String(), headerHandler: l.Handler, headerTenant: m.Tenant, headerReason: l.Reason,
 		headerAttempts: strconv.Itoa(l.Attempts), headerTopic: m.Topic, headerPartition: strconv.Itoa(int(m.Partition)),
-		headerOffset: strconv.FormatInt(m.Offset, 10), headerTimestamp: timestamp,
+		headerOffset: strconv.FormatInt(m.Offset, 10), headerTimestamp: timestamp(m),
 	}
 	if errorBytes >= 0 {
 		texts[headerError] = strings.ToValidUTF8(l.Error[:min(errorBytes, len(l.Error))], "")
@@ -55,6 +51,17 @@ func diagnostics(l *dedup.DeadLetter, errorBytes int) []kafka.Header {
 		}
 	}
 	return headers
+}
+
+// timestamp is a message's in words, or the number that came where that is no time. Empty: it has none.
+func timestamp(m *dedup.Message) string {
+	switch {
+	case m.RawTimestamp != 0:
+		return strconv.FormatInt(m.RawTimestamp, 10)
+	case m.Timestamp.IsZero():
+		return ""
+	}
+	return m.Timestamp.UTC().Format(timestampFormat)
 }
 
 // cuts are the diagnostics of a letter that is too large, from all of them to the ID alone. A broker does not tell its

@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/firstseen/firstseen/dedup"
@@ -11,9 +10,10 @@ import (
 // message is what a record becomes: its key, value and headers are the record's own bytes, and its identity is found.
 func (p *partition) message(r *fetchedRecord) dedup.Message {
 	m := dedup.Message{
-		Topic: p.topic, Partition: p.partition, Offset: r.offset, Timestamp: time.UnixMilli(r.timestamp),
+		Topic: p.topic, Partition: p.partition, Offset: r.offset,
 		Key: r.key, Value: r.value, Headers: r.headers, Fingerprint: p.settings.Fingerprint.Of(r.value),
 	}
+	m.Stamp(r.timestamp)
 	p.settings.Identity.Identify(&m, p.topicID)
 	if p.settings.TenantHeader != "" && m.Reason == "" {
 		name, ok := tenant(m.Headers, p.settings.TenantHeader)

@@ -1,5 +1,13 @@
 package consumer
 
+import "github.com/twmb/franz-go/pkg/kmsg"
+
+// EncodedBatch is a batch as a broker takes it.
+func EncodedBatch(b kmsg.RecordBatch) []byte { return encodeBatch(b) }
+
+// EncodedRecord is the first record of a batch.
+func EncodedRecord(r kmsg.Record) []byte { return encode(&r) }
+
 // Buffered is what a consumer's fetched records cost.
 func Buffered(c *Consumer) int {
 	c.memory.mu.Lock()

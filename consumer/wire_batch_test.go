@@ -38,7 +38,11 @@ func plainBatch(first int64, vs ...string) kmsg.RecordBatch {
 }
 
 func encodeRecord(delta int, key, value []byte) []byte {
-	body := (&kmsg.Record{OffsetDelta: int32(delta), Key: key, Value: value}).AppendTo(nil)[1:]
+	return encode(&kmsg.Record{OffsetDelta: int32(delta), Key: key, Value: value})
+}
+
+func encode(r *kmsg.Record) []byte {
+	body := r.AppendTo(nil)[1:] // without its length
 	return append(kbin.AppendVarint(nil, int32(len(body))), body...)
 }
 

@@ -2,7 +2,6 @@ package dedup
 
 import (
 	"encoding/binary"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -98,13 +97,24 @@ func (a *array) headers(hs []Header) {
 	binary.BigEndian.PutUint32(a.buf[at:], uint32(len(a.buf)-at-4))
 }
 
-// timestamp writes the zero time as null.
-func (a *array) timestamp(t time.Time) {
-	if t.IsZero() {
+// timestamp writes the message's time, and none as null.
+func (a *array) timestamp(m *Message) {
+	at, _ := m.stored()
+	if at.IsZero() {
 		a.null()
 		return
 	}
-	a.int64(postgresMicros(t))
+	a.int64(postgresMicros(at))
+}
+
+// number writes the message's timestamp where it is no time, and else null.
+func (a *array) number(m *Message) {
+	_, number := m.stored()
+	if number == 0 {
+		a.null()
+		return
+	}
+	a.int64(number)
 }
 
 // Finished arrays as pgx parameters: one Go type a Postgres type, so that they also work in the query modes

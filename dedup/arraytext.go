@@ -3,8 +3,6 @@ package dedup
 import (
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
-	"math"
 	"strconv"
 	"time"
 
@@ -58,17 +56,6 @@ func appendElement(buf []byte, element uint32, v []byte) []byte {
 }
 
 func appendTimestamp(buf []byte, micros int64) []byte {
-	switch micros {
-	case math.MaxInt64:
-		return append(buf, "infinity"...)
-	case math.MinInt64:
-		return append(buf, "-infinity"...)
-	}
 	t := time.Unix(postgresEpoch.Unix()+micros/1e6, micros%1e6*1e3).UTC()
-	year, era := t.Year(), ""
-	if year <= 0 {
-		year, era = 1-year, " BC"
-	}
-	buf = fmt.Appendf(buf, `"%04d`, year)
-	return append(t.AppendFormat(buf, "-01-02 15:04:05.999999Z07:00"), era+`"`...)
+	return t.AppendFormat(buf, `"2006-01-02 15:04:05.999999Z07:00"`)
 }

@@ -19,7 +19,7 @@ const UnnestColumns = `unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5
 //		dedup.UnnestColumns+` order by m.ordinal`, dedup.Columns(ms)...)
 //
 // Keys and payloads are byte exact, null and empty kept apart; headers are as [AppendHeaders] encodes them, and no
-// headers are null, like an empty raw ID and a zero timestamp. The arrays are encoded already: they work in the
+// headers are null, like an empty raw ID and a zero timestamp; the raw timestamp is left out. The arrays are encoded already: they work in the
 // transaction that handlers are given, in all of pgx's query modes. They are copies, and stay valid when the
 // messages do not.
 func Columns(ms []Message) []any {
@@ -43,7 +43,7 @@ func Columns(ms []Message) []any {
 		topics.string(m.Topic)
 		partitions.int32(m.Partition)
 		offsets.int64(m.Offset)
-		times.timestamp(m.Timestamp)
+		times.timestamp(m)
 		keys.bytea(m.Key)
 		values.bytea(m.Value)
 		headers.headers(m.Headers)

@@ -23,8 +23,8 @@ type ConflictCopy struct {
 	scope int32
 }
 
-const conflictsSQL = `
-select s.inbox, s.handler, s.tenant, m.message_id, null::text, m.topic, m."partition", m."offset", m.produced_at,
+var conflictsSQL = `
+select s.inbox, s.handler, s.tenant, m.message_id, null::text, m.topic, m."partition", m."offset", ` + timestampColumn + `,
 	m.key, m.headers, m.payload, m.fingerprint, m.seen_at, m.scope_id
 from firstseen.conflicts m
 join firstseen.scopes s using (scope_id)`

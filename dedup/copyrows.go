@@ -3,7 +3,6 @@ package dedup
 import (
 	"bytes"
 	"encoding/binary"
-	"math"
 	"time"
 )
 
@@ -28,7 +27,7 @@ func (c *copyRows) reader() *bytes.Reader {
 }
 
 // inboxColumns is the number of columns in the store's COPY statement, which add must match.
-const inboxColumns = 11
+const inboxColumns = 12
 
 // add appends the message, under its number.
 func (c *copyRows) add(e *Entry, seq int64) {
@@ -42,7 +41,7 @@ func (c *copyRows) add(e *Entry, seq int64) {
 	c.bytes([]byte(m.Topic))
 	c.int32(m.Partition)
 	c.int64(m.Offset)
-	c.timestamp(m.Timestamp)
+	c.timestamp(m)
 	c.bytes(m.Key)
 	c.headers(m.Headers)
 	c.bytes(m.Value)
@@ -76,13 +75,19 @@ func (c *copyRows) text(v string) {
 	c.buf = append(binary.BigEndian.AppendUint32(c.buf, uint32(len(v))), v...)
 }
 
-// timestamp writes the zero time as null.
-func (c *copyRows) timestamp(t time.Time) {
-	if t.IsZero() {
+// timestamp writes the message's time and its number, each as null where it is none.
+func (c *copyRows) timestamp(m *Message) {
+	at, number := m.stored()
+	if at.IsZero() {
+		c.null()
+	} else {
+		c.int64(postgresMicros(at))
+	}
+	if number == 0 {
 		c.null()
 		return
 	}
-	c.int64(postgresMicros(t))
+	c.int64(number)
 }
 
 // headers writes a message's headers as AppendHeaders encodes them, and none as null.
@@ -98,21 +103,5 @@ func (c *copyRows) headers(hs []Header) {
 
 var postgresEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Timestamps that Postgres can represent, in seconds from its epoch (manual, "Date/Time Types"): from 4714-11-24 BC to
-// the end of 294276.
-const (
-	minTimestamp = -211813488000
-	maxTimestamp = 9223371331200 - 1
-)
-
-// postgresMicros is a time as Postgres sends and receives it; one that it can't hold becomes plus or minus infinity.
-func postgresMicros(t time.Time) int64 {
-	switch seconds := t.Unix() - postgresEpoch.Unix(); {
-	case seconds > maxTimestamp:
-		return math.MaxInt64
-	case seconds < minTimestamp:
-		return math.MinInt64
-	default:
-		return seconds*1e6 + int64(t.Nanosecond())/1e3
-	}
-}
+// postgresMicros is a time as Postgres sends and receives it.
+func postgresMicros(t time.Time) int64 { return t.UnixMicro() - postgresEpoch.UnixMicro() }

@@ -25,8 +25,8 @@ type DeadLetter struct {
 	seq int64
 }
 
-const deadSQL = `
-select s.inbox, s.handler, s.tenant, m.message_id, m.raw_id, m.topic, m."partition", m."offset", m.produced_at,
+var deadSQL = `
+select s.inbox, s.handler, s.tenant, m.message_id, m.raw_id, m.topic, m."partition", m."offset", ` + timestampColumn + `,
 	m.key, m.headers, m.payload, m.received_at, m.died_at, m.attempts, m.reason, m.error, m.seq
 from firstseen.dead_letters m
 join firstseen.scopes s using (scope_id)`
@@ -90,17 +90,20 @@ type contentRow struct {
 	raw       *string
 	partition *int32
 	offset    *int64
-	produced  *time.Time
+	timestamp *int64
 	headers   []byte
 }
 
-// columns are where message_id, raw_id, topic, partition, offset, produced_at, key, headers and payload go.
+// columns are where message_id, raw_id, topic, partition, offset, timestampColumn, key, headers and payload go.
 func (c *contentRow) columns(m *Message) []any {
-	return []any{&m.ID, &c.raw, &m.Topic, &c.partition, &c.offset, &c.produced, &m.Key, &c.headers, &m.Value}
+	return []any{&m.ID, &c.raw, &m.Topic, &c.partition, &c.offset, &c.timestamp, &m.Key, &c.headers, &m.Value}
 }
 
 func (c *contentRow) into(m *Message) (err error) {
-	m.RawID, m.Partition, m.Offset, m.Timestamp = deref(c.raw), deref(c.partition), deref(c.offset), deref(c.produced)
+	m.RawID, m.Partition, m.Offset = deref(c.raw), deref(c.partition), deref(c.offset)
+	if c.timestamp != nil {
+		m.Stamp(*c.timestamp)
+	}
 	if m.Headers, err = DecodeHeaders(c.headers); err != nil {
 		return fmt.Errorf("message %s: %w", m.ID, err)
 	}

@@ -39,7 +39,7 @@ var by = dedup.By{Actor: shift, Why: "it is mended"}
 func newWard(t *testing.T) *ward {
 	t.Helper()
 	db := deduptest.New(t)
-	w := &ward{t: t, pool: db.Pool, dsn: db.DSN, handler: &sickly{sick: map[uuid.UUID]error{}},
+	w := &ward{t: t, pool: db.Pool, dsn: db.DSN, handler: &sickly{sick: map[uuid.UUID]error{}, given: map[uuid.UUID]dedup.Message{}},
 		retry: handlers.Retry{MaxAttempts: 1}, positions: map[int32]*dedup.Position{}}
 	w.exec(`create table effects (seq bigint generated always as identity, handler text, message_id uuid, "offset" bigint, value bytea)`)
 	w.store = w.open()
@@ -71,8 +71,9 @@ func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)
 
 // sickly leaves an effect for each message that is not sick.
 type sickly struct {
-	mu   sync.Mutex
-	sick map[uuid.UUID]error
+	mu    sync.Mutex
+	sick  map[uuid.UUID]error
+	given map[uuid.UUID]dedup.Message
 }
 
 var errSick = errors.New("the ledger refused")
@@ -99,6 +100,7 @@ type named struct {
 func (h named) Handle(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 	h.mu.Lock()
 	err := h.sick[m.ID]
+	h.given[m.ID] = m
 	h.mu.Unlock()
 	if err != nil {
 		return err

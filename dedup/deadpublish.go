@@ -75,7 +75,7 @@ order by d.died_at, d.seq
 limit $2
 for no key update of d skip locked`
 
-const loadUnpublishedSQL = deadSQL + `
+var loadUnpublishedSQL = deadSQL + `
 join unnest($1::int[], $2::text[]::uuid[]) with ordinality u (scope_id, message_id, ordinal) using (scope_id, message_id)
 order by u.ordinal`
 

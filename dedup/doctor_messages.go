@@ -3,6 +3,7 @@ package dedup
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,6 +14,8 @@ type Newest struct {
 	// Messages is how many of the inbox were looked at, and Since when the first of them was received.
 	Messages int64
 	Since    time.Time
+	// Untimed is how many of them have a timestamp that is no time of the years 1 to 9999.
+	Untimed int64
 	// Early is how many of them were produced after they were received, by more than a minute: by a clock that is wrong.
 	// Earliest is by how much at most.
 	Early    int64
@@ -23,12 +26,14 @@ type Newest struct {
 
 const newestSQL = `
 with newest as (
-	select i.scope_id, i.received_at, i.produced_at - i.received_at as early
+	select i.scope_id, i.received_at, case when t.sane then i.produced_at - i.received_at end as early,
+		i.raw_timestamp is not null or not t.sane as untimed
 	from firstseen.inbox i
+	cross join lateral (select i.produced_at > '0001-01-01 00:00:00+00' and i.produced_at < '10000-01-01 00:00:00+00') t (sane)
 	order by i.received_at desc, i.seq desc
 	limit $2)
 select count(*), coalesce(min(n.received_at), now() - interval '1 day'),
-	count(*) filter (where n.early > interval '1 minute'), coalesce(extract(epoch from max(n.early)), 0)::float8
+	count(*) filter (where n.untimed), count(*) filter (where n.early > interval '1 minute'), coalesce(extract(epoch from max(n.early)), 0)::float8
 from newest n
 join firstseen.scopes s using (scope_id)
 where s.inbox = $1`
@@ -46,15 +51,18 @@ var refusals = []Reason{ReasonMissingID, ReasonAmbiguousID, ReasonIDTooLong, Rea
 // newestFirst has the newest rows read through the primary keys of the inbox's days.
 var newestFirst = []string{"enable_seqscan", "enable_bitmapscan", "enable_sort"}
 
+// maxSeconds is what a duration can be: 292 years.
+const maxSeconds = float64(math.MaxInt64/time.Second - 1)
+
 // Newest looks at the last messages of the schema, up to limit.
 func (s *Store) Newest(ctx context.Context, limit int) (n Newest, err error) {
 	err = s.look(ctx, newestFirst, func(tx pgx.Tx) error {
 		var early float64
-		err := tx.QueryRow(ctx, s.inSchema(newestSQL), s.cfg.Inbox, limit).Scan(&n.Messages, &n.Since, &n.Early, &early)
+		err := tx.QueryRow(ctx, s.inSchema(newestSQL), s.cfg.Inbox, limit).Scan(&n.Messages, &n.Since, &n.Untimed, &n.Early, &early)
 		if err != nil {
 			return err
 		}
-		n.Earliest = time.Duration(early * float64(time.Second))
+		n.Earliest = time.Duration(min(early, maxSeconds) * float64(time.Second))
 		n.Refused, err = s.refused(ctx, tx, n.Since, limit)
 		return err
 	})

@@ -24,21 +24,21 @@ type Stored struct {
 }
 
 // storedSQL finds a message where its state is kept. The time at which the ID was first seen leads to the inbox's row.
-const storedSQL = `
+var storedSQL = `
 with seen as materialized (
 	select d.scope_id, d.message_id, d.first_seen_at, s.tenant
 	from firstseen.message_dedup d
 	join firstseen.scopes s using (scope_id)
 	where d.scope_id = $1 and d.message_id = $2::text::uuid)
-select seen.tenant, m.message_id, m.raw_id, m.topic, m."partition", m."offset", m.produced_at, m.key, m.headers, m.payload,
+select seen.tenant, m.message_id, m.raw_id, m.topic, m."partition", m."offset", ` + timestampColumn + `, m.key, m.headers, m.payload,
 	m.received_at, m.attempts, 1, m.parked_at, m.reason, m.error, m.lane
 from seen join firstseen.parked m using (scope_id, message_id)
 union all
-select seen.tenant, m.message_id, m.raw_id, m.topic, m."partition", m."offset", m.produced_at, m.key, m.headers, m.payload,
+select seen.tenant, m.message_id, m.raw_id, m.topic, m."partition", m."offset", ` + timestampColumn + `, m.key, m.headers, m.payload,
 	m.received_at, m.attempts, 2, m.died_at, m.reason, m.error, m.lane
 from seen join firstseen.dead_letters m using (scope_id, message_id)
 union all
-select seen.tenant, m.message_id, m.raw_id, m.topic, m."partition", m."offset", m.produced_at, m.key, m.headers, m.payload,
+select seen.tenant, m.message_id, m.raw_id, m.topic, m."partition", m."offset", ` + timestampColumn + `, m.key, m.headers, m.payload,
 	m.received_at, m.attempts, 0, m.processed_at, null, null, null
 from seen join firstseen.inbox m on m.received_at = seen.first_seen_at
 	and m.scope_id = seen.scope_id and m.message_id = seen.message_id

@@ -108,10 +108,10 @@ func (t *Tx) readLanes(rows pgx.Rows, claims []Claim) error {
 		var id *uuid.UUID
 		var raw, topic *string
 		var partition, attempts *int32
-		var offset *int64
-		var produced, parked *time.Time
+		var offset, timestamp *int64
+		var parked *time.Time
 		var headers []byte
-		err := rows.Scan(&e.Scope, &e.Lane, &id, &raw, &topic, &partition, &offset, &produced, &attempts, &parked,
+		err := rows.Scan(&e.Scope, &e.Lane, &id, &raw, &topic, &partition, &offset, &timestamp, &attempts, &parked,
 			&m.Key, &headers, &m.Value)
 		if err != nil {
 			return err
@@ -126,7 +126,10 @@ func (t *Tx) readLanes(rows pgx.Rows, claims []Claim) error {
 			continue // a lane without messages
 		}
 		m.ID, m.RawID, m.Topic, m.Partition, m.Offset = *id, deref(raw), *topic, deref(partition), *offset
-		m.Timestamp, e.Attempts, e.ParkedAt, m.Tenant = deref(produced), int(*attempts), *parked, tenants[e.Scope]
+		e.Attempts, e.ParkedAt, m.Tenant = int(*attempts), *parked, tenants[e.Scope]
+		if timestamp != nil {
+			m.Stamp(*timestamp)
+		}
 		t.batch.Entries = append(t.batch.Entries, e)
 	}
 	t.lanes = held

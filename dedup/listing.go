@@ -133,7 +133,7 @@ func (from statusList) statement(inbox string, l Listing) (sql string, args []an
 	if l.Content {
 		content = "m.key, m.headers, m.payload"
 	}
-	sql = `select s.inbox, s.handler, s.tenant, m.message_id, m.raw_id, m.topic, m."partition", m."offset", m.produced_at, ` + content +
+	sql = `select s.inbox, s.handler, s.tenant, m.message_id, m.raw_id, m.topic, m."partition", m."offset", ` + timestampColumn + `, ` + content +
 		`, m.received_at, m.attempts, m.seq, ` + bytesColumn + `, ` + from.columns + ` from ` + from.from + c.where() +
 		` order by ` + from.at + ` desc, m.seq desc` + c.limit(l.Limit)
 	return sql, c.args, nil

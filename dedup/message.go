@@ -1,6 +1,7 @@
 package dedup
 
 import (
+	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,14 +35,65 @@ type Message struct {
 	Topic     string
 	Partition int32
 	Offset    int64
-	// Timestamp is the broker's or the producer's, as the topic is configured.
+	// Timestamp is the broker's or the producer's, as the topic is configured, in milliseconds. It is in the years 1 to
+	// 9999, which JSON, Postgres and all languages can write, or zero: where the record has none, and where its number is
+	// no such time.
 	Timestamp time.Time
+	// RawTimestamp is the record's number, milliseconds since 1970, where that is no time that Timestamp can be: a producer
+	// wrote nanoseconds, say. Otherwise 0. The largest and the least int64 also stand for a number that an earlier version
+	// did not keep, of a time too late or too early for Postgres.
+	RawTimestamp int64
 	// Key is nil for a null key, and empty for an empty one.
 	Key []byte
 	// Value is nil for a null value (a tombstone), and empty for an empty one.
 	Value   []byte
 	Headers []Header
 }
+
+// The numbers of a record's timestamp that are no time of the years 1 to 9999 lie outside of these. The first one itself
+// is the zero time, which is none.
+const (
+	zeroTimestamp = -62135596800000
+	endTimestamp  = 253402300800000
+	noTimestamp   = -1 // Kafka's own word for none
+)
+
+// Stamp sets Timestamp and RawTimestamp from the number in a Kafka record: milliseconds since 1970, or -1 for none.
+func (m *Message) Stamp(number int64) {
+	m.Timestamp, m.RawTimestamp = time.Time{}, 0
+	switch {
+	case number == noTimestamp:
+	case number > zeroTimestamp && number < endTimestamp:
+		m.Timestamp = time.UnixMilli(number)
+	default:
+		m.RawTimestamp = number
+	}
+}
+
+// stored is the message's timestamp as Postgres keeps it: as a time or as a number, and as neither where both are zero.
+func (m *Message) stored() (at time.Time, number int64) {
+	switch seconds := m.Timestamp.Unix(); {
+	case m.Timestamp.IsZero():
+		return m.Timestamp, m.RawTimestamp
+	case seconds < math.MinInt64/1000:
+		return time.Time{}, math.MinInt64
+	case seconds > math.MaxInt64/1000:
+		return time.Time{}, math.MaxInt64
+	case seconds < zeroTimestamp/1000, seconds >= endTimestamp/1000:
+		return time.Time{}, m.Timestamp.UnixMilli()
+	}
+	return m.Timestamp, 0
+}
+
+// numberOf is a stored timestamp as Stamp takes it, null where there is none. Earlier versions stored what is out of a
+// timestamptz's bounds as plus or minus infinity.
+func numberOf(produced, number string) string {
+	return `coalesce(` + number + `, case ` + produced + ` when 'infinity' then 9223372036854775807::bigint
+	when '-infinity' then (-9223372036854775808)::bigint else floor(extract(epoch from ` + produced + `) * 1000)::bigint end)`
+}
+
+// timestampColumn is that of a row m.
+var timestampColumn = numberOf("m.produced_at", "m.raw_timestamp")
 
 // Size is the number of bytes of the message's key, value and headers.
 func (m *Message) Size() int {

@@ -128,12 +128,17 @@ func failureColumns(entries []*Entry) (scopes, lanes, attempts, reasons, errs an
 	return int32Array(s.bytes()), uuidArray(l.bytes()), int32Array(a.bytes()), textArray(r.bytes()), textArray(e.bytes())
 }
 
-// contentColumns are the messages themselves, without their tenants, which their scopes say.
+// contentColumns are the messages themselves, without their tenants, which their scopes say, and with their raw timestamps.
 func contentColumns(entries []*Entry) []any {
 	ms := make([]Message, len(entries))
 	for i, e := range entries {
 		ms[i] = *e.Message
 	}
+	var numbers array
+	numbers.grow(pgtype.Int8OID, len(ms), 0)
+	for i := range ms {
+		numbers.number(&ms[i])
+	}
 	columns := Columns(ms)
-	return append(columns[:2:2], columns[3:]...)
+	return append(append(columns[:2:2], columns[3:]...), int64Array(numbers.bytes()))
 }

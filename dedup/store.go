@@ -81,16 +81,16 @@ func statementsFor(schema string) statements {
 	return statements{
 		accept: `select outcomes, has_lanes, seq from ` + s + `.accept($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
 		inbox: `copy ` + s + `.inbox (seq, scope_id, message_id, raw_id, topic, "partition", "offset", produced_at,
-			key, headers, payload) from stdin binary; `,
+			raw_timestamp, key, headers, payload) from stdin binary; `,
 		commit:         `select ` + s + `.seal(); commit`,
 		checkDeferred:  rehearse(`select ` + s + `.seal(); set constraints all immediate`),
 		join:           `select ` + s + `.join_lanes($1, $2, $3)`,
 		joinOlder:      `select ` + s + `.join_older_lanes($1, $2, $3, $4)`,
-		park:           `select ` + s + `.park(` + parameters(16) + `)`,
-		bury:           `select ` + s + `.bury(` + parameters(14) + `)`,
-		conflicts:      `select ` + s + `.record_conflicts(` + parameters(10) + `)`,
+		park:           `select ` + s + `.park(` + parameters(17) + `)`,
+		bury:           `select ` + s + `.bury(` + parameters(15) + `)`,
+		conflicts:      `select ` + s + `.record_conflicts(` + parameters(11) + `)`,
 		claimLanes:     `select scope_id, tenant, lane, claims, claim from ` + s + `.claim_lanes($1, $2, $3, $4)`,
-		loadLanes:      `select * from ` + s + `.load_lanes($1, $2, $3, $4, $5)`,
+		loadLanes:      loadLanes(s),
 		releaseLanes:   `select ` + s + `.release_lanes($1, $2, $3, $4)`,
 		finishLanes:    `select ` + s + `.finish_lanes(` + parameters(11) + `)`,
 		countAttempt:   `select * from ` + s + `.count_attempt($1, $2, $3, $4)`,
@@ -118,6 +118,15 @@ func statementsFor(schema string) statements {
 		version: `select coalesce(max(version_id) filter (where is_applied), 0)
 			from ` + s + `.` + migrations.VersionTable,
 	}
+}
+
+// loadLanes looks for a message's raw timestamp only where it has no other.
+func loadLanes(schema string) string {
+	number := `(select p.raw_timestamp from ` + schema + `.parked p where m.produced_at is null
+		and p.scope_id = m.scope_id and p.lane = m.lane and p."offset" = m."offset" and p.message_id = m.message_id)`
+	return `select m.scope_id, m.lane, m.message_id, m.raw_id, m.topic, m."partition", m."offset", ` + numberOf("m.produced_at", number) + `,
+		m.attempts, m.parked_at, m.key, m.headers, m.payload
+	from ` + schema + `.load_lanes($1, $2, $3, $4, $5) m`
 }
 
 // parameters is $1 to $n.

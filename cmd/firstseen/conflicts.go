@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup"
 )
 
@@ -129,10 +130,10 @@ func printConflict(out io.Writer, c dedup.ConflictCopy, first *dedup.Stored) err
 	printFields(table, [][2]string{{"id", c.Message.ID.String()}, {"inbox", oneLine(c.Inbox)}, {"handler", oneLine(c.Handler)}, {"tenant", oneLine(c.Message.Tenant)}})
 	won := "kept no more: it was discarded, or its day was dropped from the inbox"
 	if first != nil {
-		won = fmt.Sprintf("%s, received %s, now %s", place(&first.Message), clock(first.ReceivedAt), stateName(first.State))
+		won = fmt.Sprintf("%s, received %s, now %s", place(&first.Message), view.Clock(first.ReceivedAt), stateName(first.State))
 		printFields(table, [][2]string{{"raw id", quotedUnlessEmpty(first.Message.RawID)}})
 	}
-	printFields(table, [][2]string{{"first", won}, {"copy", fmt.Sprintf("%s, received %s, not handled", place(&c.Message), clock(c.SeenAt))}})
+	printFields(table, [][2]string{{"first", won}, {"copy", fmt.Sprintf("%s, received %s, not handled", place(&c.Message), view.Clock(c.SeenAt))}})
 	if err := table.Flush(); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup"
 )
 
@@ -102,10 +103,11 @@ func quotedUnlessEmpty(text string) string {
 }
 
 func printJSON(out io.Writer, v any) error {
-	enc := json.NewEncoder(out)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
+	text, err := view.JSON(v, "  ")
+	if err == nil {
+		_, err = out.Write(text)
+	}
+	return err
 }
 
 func mapped[T, U any](list []T, f func(T) U) []U {
@@ -117,11 +119,12 @@ func mapped[T, U any](list []T, f func(T) U) []U {
 }
 
 // orNil is null in JSON where there is nothing.
-func orNil(text string) any {
-	if text == "" {
+func orNil[T comparable](v T) any {
+	var zero T
+	if v == zero {
 		return nil
 	}
-	return text
+	return v
 }
 
 // bytesJSON is null, or the bytes in base64, and as text where they are that.
@@ -141,7 +144,7 @@ func messageJSON(m dedup.Message) map[string]any {
 	})
 	return map[string]any{
 		"id": m.ID, "raw_id": orNil(m.RawID), "tenant": m.Tenant, "topic": m.Topic, "partition": m.Partition, "offset": m.Offset,
-		"produced_at": timeJSON(m.Timestamp), "key": bytesJSON(m.Key), "headers": headers, "value": bytesJSON(m.Value),
+		"produced_at": timeJSON(m.Timestamp), "raw_timestamp": orNil(m.RawTimestamp), "key": bytesJSON(m.Key), "headers": headers, "value": bytesJSON(m.Value),
 	}
 }
 

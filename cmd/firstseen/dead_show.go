@@ -6,10 +6,10 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup"
 )
 
@@ -77,8 +77,8 @@ func printWhole(out io.Writer, messages []dedup.Listed) error {
 		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		printFields(table, [][2]string{
 			{"id", m.ID.String()}, {"raw id", quotedUnlessEmpty(m.RawID)}, {"inbox", oneLine(l.Inbox)}, {"handler", oneLine(l.Handler)}, {"tenant", oneLine(m.Tenant)},
-			{"message", place(m)}, {"status", string(l.Status)}, {"produced", clock(m.Timestamp)}, {"received", clock(l.ReceivedAt)},
-			{since[l.Status], clock(l.At)}, {"due", clock(l.DueAt)},
+			{"message", place(m)}, {"status", string(l.Status)}, {"produced", view.Timestamp(m)}, {"received", view.Clock(l.ReceivedAt)},
+			{since[l.Status], view.Clock(l.At)}, {"due", view.Clock(l.DueAt)},
 			{"attempts", fmt.Sprint(l.Attempts)}, {"reason", oneLine(l.Reason)}, {"error", indented(visible(l.Error))},
 			{"key", shown(m.Key)}, {"headers", fmt.Sprint(len(m.Headers))},
 		})
@@ -109,13 +109,6 @@ func printFields(out io.Writer, fields [][2]string) {
 			_, _ = fmt.Fprintf(out, "%s\t%s\n", f[0], f[1])
 		}
 	}
-}
-
-func clock(at time.Time) string {
-	if at.IsZero() {
-		return ""
-	}
-	return at.UTC().Format("2006-01-02 15:04:05.000 MST")
 }
 
 // indented keeps the further lines of a text in its column.

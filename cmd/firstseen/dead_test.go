@@ -38,7 +38,10 @@ func (o *office) add(rawID string, state dedup.State, m dedup.Message) dedup.Mes
 	o.t.Helper()
 	ids, err := dedup.ParseIDs(rawID)
 	require.NoError(o.t, err)
-	m.ID, m.RawID, m.Topic, m.Offset, m.Timestamp = ids[0], rawID, "orders", o.next, time.Unix(1e9, 0)
+	m.ID, m.RawID, m.Topic, m.Offset = ids[0], rawID, "orders", o.next
+	if m.RawTimestamp == 0 {
+		m.Timestamp = time.Unix(1e9, 0)
+	}
 	m.Fingerprint = dedup.FingerprintBytes.Of(m.Value)
 	o.next++
 	scopes, err := o.store.Scopes(o.t.Context(), []dedup.ScopeKey{{Handler: "book"}})

@@ -8,23 +8,24 @@ import (
 
 // Message is a message and what has become of it.
 type Message struct {
-	ID         string     `json:"id" doc:"A UUID."`
-	RawID      *string    `json:"raw_id" doc:"The ID as the producer wrote it, where that was no UUID."`
-	Handler    string     `json:"handler"`
-	Tenant     string     `json:"tenant"`
-	Topic      string     `json:"topic"`
-	Partition  int32      `json:"partition"`
-	Offset     int64      `json:"offset"`
-	Status     string     `json:"status" enum:"pending,failed,processed,dead"`
-	ProducedAt *time.Time `json:"produced_at"`
-	ReceivedAt *time.Time `json:"received_at" doc:"When its ID was first seen."`
-	Since      *time.Time `json:"since" doc:"When it was parked, processed or given up."`
-	DueAt      *time.Time `json:"due_at" doc:"When its lane is tried next, where it is parked."`
-	Attempts   int        `json:"attempts" doc:"Failed ones."`
-	Reason     *string    `json:"reason" doc:"The code of the last failure."`
-	Error      *string    `json:"error" doc:"The text of the last failure."`
-	Bytes      int        `json:"bytes" doc:"The size of key, headers and value."`
-	Content    *Content   `json:"content,omitempty" doc:"With content=true, and for one message."`
+	ID           string     `json:"id" doc:"A UUID."`
+	RawID        *string    `json:"raw_id" doc:"The ID as the producer wrote it, where that was no UUID."`
+	Handler      string     `json:"handler"`
+	Tenant       string     `json:"tenant"`
+	Topic        string     `json:"topic"`
+	Partition    int32      `json:"partition"`
+	Offset       int64      `json:"offset"`
+	Status       string     `json:"status" enum:"pending,failed,processed,dead"`
+	ProducedAt   *time.Time `json:"produced_at" doc:"Null where the record has no timestamp, and where that is no time of the years 1 to 9999."`
+	RawTimestamp *int64     `json:"raw_timestamp" doc:"The record's timestamp, milliseconds since 1970, where that is no time of the years 1 to 9999; else null."`
+	ReceivedAt   *time.Time `json:"received_at" doc:"When its ID was first seen."`
+	Since        *time.Time `json:"since" doc:"When it was parked, processed or given up."`
+	DueAt        *time.Time `json:"due_at" doc:"When its lane is tried next, where it is parked."`
+	Attempts     int        `json:"attempts" doc:"Failed ones."`
+	Reason       *string    `json:"reason" doc:"The code of the last failure."`
+	Error        *string    `json:"error" doc:"The text of the last failure."`
+	Bytes        int        `json:"bytes" doc:"The size of key, headers and value."`
+	Content      *Content   `json:"content,omitempty" doc:"With content=true, and for one message."`
 }
 
 // Messages are a page of messages.
@@ -46,7 +47,7 @@ func messageOf(m *dedup.Listed, limit int) Message {
 func storedMessage(m *dedup.Stored, handler string) Message {
 	c := &m.Message
 	return Message{ID: c.ID.String(), RawID: orNull(c.RawID), Handler: handler, Tenant: c.Tenant, Topic: c.Topic, Partition: c.Partition,
-		Offset: c.Offset, Status: string(statusOf(m)), ProducedAt: moment(c.Timestamp), ReceivedAt: moment(m.ReceivedAt), Since: moment(m.At),
+		Offset: c.Offset, Status: string(statusOf(m)), ProducedAt: moment(c.Timestamp), RawTimestamp: orNull(c.RawTimestamp), ReceivedAt: moment(m.ReceivedAt), Since: moment(m.At),
 		Attempts: m.Attempts, Reason: orNull(m.Reason), Error: orNull(m.Error), Bytes: storedBytes(c)}
 }
 
@@ -69,16 +70,17 @@ func statusOf(m *dedup.Stored) dedup.Status {
 
 // Conflict is a copy that came under a known ID with another content.
 type Conflict struct {
-	ID         string     `json:"id"`
-	Handler    string     `json:"handler"`
-	Tenant     string     `json:"tenant"`
-	Topic      string     `json:"topic"`
-	Partition  int32      `json:"partition"`
-	Offset     int64      `json:"offset"`
-	ProducedAt *time.Time `json:"produced_at"`
-	SeenAt     *time.Time `json:"seen_at"`
-	Bytes      int        `json:"bytes"`
-	Content    *Content   `json:"content,omitempty" doc:"With content=true."`
+	ID           string     `json:"id"`
+	Handler      string     `json:"handler"`
+	Tenant       string     `json:"tenant"`
+	Topic        string     `json:"topic"`
+	Partition    int32      `json:"partition"`
+	Offset       int64      `json:"offset"`
+	ProducedAt   *time.Time `json:"produced_at"`
+	RawTimestamp *int64     `json:"raw_timestamp" doc:"As in Message."`
+	SeenAt       *time.Time `json:"seen_at"`
+	Bytes        int        `json:"bytes"`
+	Content      *Content   `json:"content,omitempty" doc:"With content=true."`
 }
 
 // Conflicts are a page of conflicts.
@@ -90,7 +92,7 @@ type Conflicts struct {
 func conflictOf(c *dedup.ConflictCopy, limit int) Conflict {
 	m := &c.Message
 	out := Conflict{ID: m.ID.String(), Handler: c.Handler, Tenant: m.Tenant, Topic: m.Topic, Partition: m.Partition, Offset: m.Offset,
-		ProducedAt: moment(m.Timestamp), SeenAt: moment(c.SeenAt), Bytes: storedBytes(m)}
+		ProducedAt: moment(m.Timestamp), RawTimestamp: orNull(m.RawTimestamp), SeenAt: moment(c.SeenAt), Bytes: storedBytes(m)}
 	if limit > 0 {
 		out.Content = contentOf(m, limit)
 	}

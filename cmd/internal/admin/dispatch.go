@@ -130,11 +130,12 @@ func (s *Server) serve(route *route) http.HandlerFunc {
 		c := &call{server: s}
 		defer c.end()
 		answer, err := c.answer(w, r, route)
+		if err == nil {
+			err = writeJSON(w, http.StatusOK, jsonType, answer)
+		}
 		if err != nil {
 			s.problemOf(r, err).write(w)
-			return
 		}
-		writeJSON(w, http.StatusOK, jsonType, answer)
 	}
 }
 

@@ -49,7 +49,7 @@ func (r *route) operation(schemas schemaSet) object {
 		"security": []object{{}, {"token": []string{}}, {"certificate": []string{}}},
 		"responses": object{
 			"200":     object{"description": "Done.", "content": object{jsonType: object{"schema": schemas.of(reflect.TypeOf(r.answer))}}},
-			"default": object{"description": "Not done.", "content": object{"application/problem+json": object{"schema": schemas.of(reflect.TypeFor[Problem]())}}},
+			"default": object{"description": "Not done.", "content": problems(schemas)},
 		},
 	}
 	parameters := []object{}
@@ -69,12 +69,17 @@ func (r *route) operation(schemas schemaSet) object {
 	return op
 }
 
+func problems(schemas schemaSet) object {
+	return object{"application/problem+json": object{"schema": schemas.of(reflect.TypeFor[Problem]())}}
+}
+
 func probeOperation(path string, answer any, schemas schemaSet) object {
 	content := object{jsonType: object{"schema": schemas.of(reflect.TypeOf(answer))}}
 	return object{"operationId": strings.TrimPrefix(path, "/"), "summary": "For whoever watches the program; open to all.", "security": []object{{}},
 		"responses": object{
 			strconv.Itoa(http.StatusOK):                 object{"description": "Yes.", "content": content},
 			strconv.Itoa(http.StatusServiceUnavailable): object{"description": "No.", "content": content},
+			"default": object{"description": "It failed.", "content": problems(schemas)},
 		}}
 }
 

@@ -18,11 +18,11 @@ type Probe struct {
 
 // answerProbe says 200 or 503, and why.
 func answerProbe(w http.ResponseWriter, ok bool, reason string) {
-	if ok {
-		writeJSON(w, http.StatusOK, jsonType, Probe{"ok", reason})
-		return
+	status, answer := http.StatusOK, Probe{"ok", reason}
+	if !ok {
+		status, answer = http.StatusServiceUnavailable, Probe{"failed", reason}
 	}
-	writeJSON(w, http.StatusServiceUnavailable, jsonType, Probe{"failed", reason})
+	_ = writeJSON(w, status, jsonType, answer) // two texts: it can't fail
 }
 
 const jsonType = "application/json"
@@ -69,13 +69,15 @@ const (
 	healthTimeout = 5 * time.Second
 )
 
-func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	h := s.examine()
 	status := http.StatusOK
 	if h.Status == unhealthy {
 		status = http.StatusServiceUnavailable
 	}
-	writeJSON(w, status, jsonType, h)
+	if err := writeJSON(w, status, jsonType, h); err != nil {
+		s.fail(r, err).write(w)
+	}
 }
 
 // examine judges the program as it is now; what Postgres says may be some seconds old.

@@ -1,11 +1,12 @@
 package admin
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/firstseen/firstseen/cmd/internal/view"
 )
 
 // Problem is an error as a client gets it (RFC 9457, application/problem+json). Its text is ours, never that of Postgres
@@ -53,16 +54,20 @@ func (p *Problem) write(w http.ResponseWriter) {
 		seconds := (p.retryAfter + time.Second - 1) / time.Second
 		w.Header().Set("Retry-After", strconv.Itoa(int(seconds)))
 	}
-	writeJSON(w, p.Status, "application/problem+json", p)
+	_ = writeJSON(w, p.Status, "application/problem+json", p) // texts and a number: it can't fail
 }
 
-// writeJSON answers with one JSON value. That the client is gone is nobody's concern.
-func writeJSON(w http.ResponseWriter, status int, kind string, value any) {
+// writeJSON answers with one JSON value, or with nothing at all and the error of what can't be written as JSON. That the client
+// is gone is nobody's concern.
+func writeJSON(w http.ResponseWriter, status int, kind string, value any) error {
+	text, err := view.JSON(value, "")
+	if err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(value)
+	_, _ = w.Write(text)
+	return nil
 }

@@ -110,7 +110,10 @@ func (s *stage) add(rawID string, status dedup.Status, m dedup.Message) uuid.UUI
 	s.t.Helper()
 	ids, err := dedup.ParseIDs(rawID)
 	require.NoError(s.t, err)
-	m.ID, m.RawID, m.Topic, m.Offset, m.Timestamp = ids[0], rawID, "orders", s.next, time.Unix(1e9, 0)
+	m.ID, m.RawID, m.Topic, m.Offset = ids[0], rawID, "orders", s.next
+	if m.RawTimestamp == 0 {
+		m.Timestamp = time.Unix(1e9, 0)
+	}
 	m.Fingerprint = dedup.FingerprintBytes.Of(m.Value)
 	s.next++
 	scopes, err := s.store.Scopes(s.t.Context(), []dedup.ScopeKey{{Handler: "book", Tenant: m.Tenant}})

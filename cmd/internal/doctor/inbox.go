@@ -26,8 +26,10 @@ var inboxChecks = []Check{
 		},
 	},
 	{
-		Name: "inbox.clocks", About: "messages are not produced after they are received", needs: needsInbox, run: inboxClocks,
-		Do: map[Level]string{Info: "A producer's or a broker's clock is ahead: synchronise it (NTP). Kafka's retention goes by these times, and keeps such messages too long."},
+		Name: "inbox.clocks", About: "messages' timestamps are times, and not after they are received", needs: needsInbox, run: inboxClocks,
+		Do: map[Level]string{Warning: "A producer writes micro- or nanoseconds, say, where Kafka wants milliseconds since 1970: have it corrected. Messages are handled all the same, but without a time; " +
+			"and Kafka's retention goes by these numbers, and keeps such messages too long or not at all. `firstseen inbox list --json` has them as raw_timestamp.",
+			Info: "A producer's or a broker's clock is ahead: synchronise it (NTP). Kafka's retention goes by these times, and keeps such messages too long."},
 	},
 	{
 		Name: "inbox.pauses", About: "nothing was paused and forgotten", needs: needsInbox, run: inboxPauses,
@@ -107,6 +109,9 @@ func inboxDefault(ctx context.Context, p *patient, r *report) error {
 
 func inboxClocks(ctx context.Context, p *patient, r *report) error {
 	n, err := p.store.Newest(ctx, p.limits.sample)
+	if n.Untimed > 0 {
+		r.warn("%d of the newest %d messages have a timestamp that is no time of the years 1 to 9999", n.Untimed, n.Messages)
+	}
 	if n.Early > 0 {
 		r.info("%d of the newest %d messages were produced after they were received, by up to %s", n.Early, n.Messages, age(n.Earliest.Seconds()))
 	}

@@ -305,7 +305,9 @@ var storedTroubles = map[string][]trouble{
 	},
 	"inbox.default": {table(Warning, `1 messages are in inbox_default`,
 		`insert into firstseen.inbox (received_at, scope_id, message_id, topic) values ('2001-01-01', {scope}, gen_random_uuid(), 'x')`, `delete from firstseen.inbox_default`)},
-	"inbox.clocks": {table(Info, `1 of the newest 301 messages were produced after they were received, by up to \S+`,
+	"inbox.clocks": {table(Warning, `3 of the newest 303 messages have a timestamp that is no time`,
+		`insert into firstseen.inbox (scope_id, message_id, topic, produced_at, raw_timestamp, seq) values ({scope}, gen_random_uuid(), 'x', null, 1764300000000000000, -1),
+			({scope}, gen_random_uuid(), 'x', 'infinity', null, -2), ({scope}, gen_random_uuid(), 'x', '57878-01-01', null, -3)`, forgetAgain), table(Info, `1 of the newest 301 messages were produced after they were received, by up to \S+`,
 		`insert into firstseen.inbox (scope_id, message_id, topic, produced_at, seq) values ({scope}, gen_random_uuid(), 'x', now() + interval '1 hour', -1)`, forgetAgain)},
 	"inbox.pauses": {
 		table(Warning, `handler book has been paused for 48h0m0s by eve: ledger is away`, fmt.Sprintf(pauseSQL, "handler", "book", "2 days"), `truncate firstseen.pauses`),

@@ -178,9 +178,14 @@ func (f *facts) against(age time.Duration, before time.Time) (refusals []Refusal
 	return refusals
 }
 
-// stillThere holds the oldest messages that are left against the time: a broker may be late with its deletes.
+// stillThere holds the oldest messages that are left against the time: a broker may be late with its deletes, and deletes
+// nothing for its age where a timestamp is ahead of all clocks.
 func (f *facts) stillThere(name string, before time.Time) []Refusal {
 	for partition, oldest := range f.oldest[name] {
+		if oldest.After(time.Now().Add(clocks)) {
+			return []Refusal{refusal("oldest "+name, "the first message of topic %s (in partition %d) has a timestamp in the future, so how old what the topic holds is can't be known, "+
+				"nor does Kafka delete it for its age: delete it by hand (kafka-delete-records)", name, partition)}
+		}
 		if !oldest.After(before.Add(clocks)) {
 			return []Refusal{refusal("oldest "+name, "topic %s still holds a message of %s (in partition %d), and IDs first seen before %s would go: wait until Kafka has deleted it",
 				name, oldest.UTC().Format(time.DateTime), partition, before.UTC().Format(time.DateTime))}

@@ -78,6 +78,7 @@ func TestIDsAreKeptWhereTheirMessagesMayComeAgain(t *testing.T) {
 			"how long topic orders keeps messages is not known: the cluster's ACLs"},
 		"broker that is late with its deletes": {func(f *facts) { f.oldest["orders"][1] = time.Now().Add(-3 * day) }, "topic orders still holds a message of"},
 		"first message at the very time":       {func(f *facts) { f.oldest["orders"][0] = time.Now().Add(-2*day + clocks/2) }, "(in partition 0)"},
+		"timestamp ahead of all clocks":        {func(f *facts) { f.oldest["orders"][0] = time.UnixMilli(1764300000000000000) }, "has a timestamp in the future"},
 		"cluster that does not answer":         {func(f *facts) { f.fault("x", "%v", errors.New("no\nanswer")) }, "no; answer"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,66 @@
+// Package view is how the command line and the admin API show what they found.
+package view
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+	"unicode"
+
+	"github.com/firstseen/firstseen/dedup"
+)
+
+// JSON is a value as JSON, whole or not at all, and a newline. What may steer a terminal is escaped: control characters, the
+// ones above ASCII too, and those that change the direction of text.
+func JSON(value any, indent string) ([]byte, error) {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", indent)
+	if err := enc.Encode(value); err != nil {
+		return nil, err
+	}
+	return escape(out.Bytes()), nil
+}
+
+// escape is for JSON: its own layout has no other control character than the newline, and texts have no raw one.
+func escape(text []byte) []byte {
+	steers := func(r rune) bool { return r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) }
+	if !bytes.ContainsFunc(text, steers) {
+		return text
+	}
+	out := make([]byte, 0, len(text)+64)
+	for _, r := range string(text) {
+		if steers(r) {
+			out = fmt.Appendf(out, `\u%04x`, r)
+		} else {
+			out = append(out, string(r)...)
+		}
+	}
+	return out
+}
+
+// Timestamp is when a message was produced, in words: a time, or the number that came and what it may mean. Empty: none.
+func Timestamp(m *dedup.Message) string {
+	number := m.RawTimestamp
+	if number == 0 {
+		return Clock(m.Timestamp)
+	}
+	text := strconv.FormatInt(number, 10) + ", no time of the years 1 to 9999 in milliseconds"
+	for unit, at := range map[string]time.Time{"micro": time.UnixMicro(number), "nano": time.Unix(0, number)} {
+		if year := at.UTC().Year(); year >= 1990 && year < 2100 {
+			text += "; in " + unit + "seconds " + Clock(at)
+		}
+	}
+	return text
+}
+
+// Clock is a time in UTC, and nothing for the zero time.
+func Clock(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format("2006-01-02 15:04:05.000 MST")
+}
