@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -31,7 +32,7 @@ func TestNothingWaitsForATimestampAndTheNumberIsKept(t *testing.T) {
 	for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
 			w := newWard(t)
-			w.pool = openPool(t, w.dsn+"&default_query_exec_mode="+mode, nil)
+			w.pool = deduptest.OpenPool(t, w.dsn+"&default_query_exec_mode="+mode, nil)
 			w.restart()
 			ms := stamped(numbers)
 			w.kill(ms...)
