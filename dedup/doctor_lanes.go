@@ -3,6 +3,8 @@ package dedup
 import (
 	"context"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Stuck are an inbox's lanes that nobody works on, or that those who do don't survive. Each is counted up to 10,000.
@@ -38,6 +40,27 @@ select (select count(*) from overdue), coalesce((select min(due_at) from overdue
 func (s *Store) Stuck(ctx context.Context, wait time.Duration) (f Stuck, err error) {
 	err = s.lookOne(ctx, stuckSQL, []any{s.cfg.Inbox, wait.Seconds()}, &f.Overdue, &f.Since, &f.Deadly, &f.Claims)
 	return f, err
+}
+
+// Waiting are the messages that a handler could not handle because of something that it needs: counted up to 10,000 in all.
+type Waiting struct {
+	Handler  string
+	Messages int64
+	Since    time.Time // the first of them was parked
+	Error    string    // of one of them
+}
+
+const waitingSQL = `
+select s.handler, count(*), min(p.parked_at), max(p.error)
+from (select scope_id, parked_at, error from firstseen.parked where reason = 'unavailable' limit 10000) p
+join firstseen.scopes s using (scope_id)
+where s.inbox = $1
+group by s.handler
+order by s.handler`
+
+// Waiting looks for messages that wait for an outage to end, or for a deployment, by handler.
+func (s *Store) Waiting(ctx context.Context) ([]Waiting, error) {
+	return collect(ctx, s, pgx.RowToStructByPos[Waiting], waitingSQL, s.cfg.Inbox)
 }
 
 // Publication is how far the dead letters of an inbox are published. Each is counted up to 10,000.

@@ -1,17 +1,15 @@
 package handlers
 
 import (
-	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"slices"
+	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/dedup/holds"
 )
 
@@ -20,41 +18,73 @@ const (
 	circuitCalls, circuitLeast = 20, 10
 	// circuitWindow is how far back these may lie.
 	circuitWindow = 10 * time.Minute
-	// circuitPause is the first pause's ceiling. It doubles with each call that fails after a pause.
-	circuitPause, circuitMaxPause = 30 * time.Second, 10 * time.Minute
+	// outageAfter is how many failures in a row are an outage.
+	outageAfter = 3
+	// The first pause's ceiling, and the highest. It doubles with each call that fails after a pause.
+	circuitPause, circuitMaxPause   = time.Second, 30 * time.Second
+	detachedPause, detachedMaxPause = 30 * time.Second, 10 * time.Minute
+	// failingMost is how many failing messages are remembered, and failingFor how long after their last try.
+	failingMost, failingFor = 4096, 2 * maxAfter
 )
 
-// circuit stops calling a dependency that is away. It opens when at least half of the messages in the last calls, and
-// more than one, met an outage. After a pause one call tells whether the dependency is back; meanwhile no attempt is
-// spent. Messages are counted and not calls, so that one bad message, tried again and again, opens nothing. It is a
-// dispatcher's own: not safe for concurrent use, and other processes have theirs.
+// circuit tells, in this process, an outage of what a handler needs from a message that it can't handle. It is safe for
+// concurrent use.
+//
+// Many failures may be either's: a reset connection, a table that is missing. Such a one is counted as the message's once
+// more other messages have passed, since it was last counted, than are failing. So while nothing passes nothing is
+// counted, and one bad message runs out of attempts while its siblings pass.
+//
+// It opens when several different messages fail so in a row, and for a detached handler also when most of the last calls
+// have failed in whatever way. While it is open no message is handed over, but one after each pause.
 type circuit struct {
-	log   *slog.Logger
-	pause time.Duration // the first one's ceiling
-	hold  *holds.Place
+	hold        *holds.Place // while there is an outage
+	log         *slog.Logger
+	pause, most time.Duration // the first one's ceiling, and the highest
 
+	mu     sync.Mutex
 	state  circuitState
 	until  time.Time // while it is open
 	pauses int       // in a row
-	recent []outcome // oldest first
+	recent []outcome // of a detached handler's calls, oldest first
+
+	passed  int                   // messages, since the start
+	failing map[messageOf]failing // messages that failed when they were last tried
+	row     []messageOf           // of them, the different ones since a message passed; outageAfter at most
+	inRow   int                   // failures since then
 }
 
 type circuitState int
 
 const (
 	closed   circuitState = iota
-	open                  // no call is made before until
-	halfOpen              // one call is being made
+	open                  // nothing is handed over before until
+	halfOpen              // one message is
 )
 
 type outcome struct {
-	message uuid.UUID
+	message messageOf
 	at      time.Time
 	failed  bool
 }
 
-// allows is how many of n calls can be made now.
+type failing struct {
+	passed int // messages when a failure was last counted
+	at     time.Time
+}
+
+func newCircuit(target *registered, log *slog.Logger, shown *holds.Registry) *circuit {
+	c := &circuit{hold: shown.Place(holds.HandlerKind, target.name), log: log.With("handler", target.name), pause: circuitPause,
+		most: circuitMaxPause}
+	if target.detached != nil {
+		c.pause, c.most = detachedPause, detachedMaxPause
+	}
+	return c
+}
+
+// allows is how many of n messages can be handed over now.
 func (c *circuit) allows(now time.Time, n int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch {
 	case c.state == closed:
 		return n
@@ -64,39 +94,171 @@ func (c *circuit) allows(now time.Time, n int) int {
 	return 0
 }
 
-// starts is called with each call. It says whether the call is the one that tells.
+// stops says whether messages that come are to wait, and why.
+func (c *circuit) stops() (why string, yes bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h := c.hold.Hold(); h != nil {
+		why = h.Reason
+	}
+	return why, c.state != closed
+}
+
+// starts is called before messages are handed over. It says whether this is the one after a pause, which tells.
 func (c *circuit) starts() (probe bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.state != open {
 		return false
 	}
 	c.state = halfOpen
-	c.log.Debug("calling again, once, to see whether the receiver is back")
+	c.log.Debug("calling again, once, to see whether it goes on")
 	return true
 }
 
-// ended is called when a call has. It gives the call's error, marked so that no attempt is counted while the
-// dependency is away.
-func (c *circuit) ended(now time.Time, call *delivery) error {
-	failed := isAway(call.err)
+// probes says whether a single message is to tell whether the outage is over.
+func (c *circuit) probes() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state == halfOpen
+}
+
+// untold is called when what started after a pause has ended, in case it told nothing.
+func (c *circuit) untold() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state == halfOpen {
+		c.state = open
+	}
+}
+
+// counts says whether a failure that may be an outage's is an attempt of the message.
+func (c *circuit) counts(m messageOf) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.attempt(m)
+}
+
+func (c *circuit) attempt(m messageOf) bool {
+	f, ok := c.failing[m]
+	return ok && c.passed-f.passed >= len(c.failing)
+}
+
+// opensWith says whether it will open when other messages have failed too, of which none is in row twice.
+func (c *circuit) opensWith(others []messageOf) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(others)
+	for _, m := range c.row {
+		if !slices.Contains(others, m) {
+			n++
+		}
+	}
+	return n >= outageAfter
+}
+
+// committed notes what became of the entries of a transaction, in their order. away has those that failed as in an outage.
+func (c *circuit) committed(now time.Time, entries []dedup.Entry, handled int, away map[messageOf]error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(away)+len(c.failing)+c.inRow == 0 && c.state == closed {
+		c.passed += handled
+		return
+	}
+	var last error
+	for i := range entries {
+		e := &entries[i]
+		err := away[of(e)]
+		switch {
+		case e.Outcome != dedup.New:
+		case err != nil:
+			c.fail(now, of(e), err)
+			last = err
+		case e.State == dedup.Processed:
+			c.pass(of(e))
+		}
+	}
 	switch {
-	case !call.tried && call.probe:
-		c.state = open // it told nothing
-	case !call.tried:
+	case c.state == halfOpen && handled > 0:
+		c.close()
+	case last != nil && (c.state == halfOpen || c.state == closed && len(c.row) >= outageAfter):
+		c.open(now, last)
+	}
+}
+
+// ended is called when a detached handler's call has. It gives the call's error, marked so that no attempt is counted
+// where that is an outage's.
+func (c *circuit) ended(now time.Time, call *delivery) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !call.tried {
+		if call.probe {
+			c.state = open // it told nothing
+		}
+		return call.err
+	}
+	m, err := messageOf{call.claim.Scope, call.message.ID}, call.err
+	if err == nil {
+		c.pass(m)
+	} else if isAway(err) {
+		if !c.attempt(m) {
+			err = Unavailable(err)
+		}
+		c.fail(now, m, err)
+	}
+	failed := isFault(call.err)
+	switch {
 	case call.probe && failed:
 		c.open(now, call.err)
 		return Unavailable(After(call.err, c.until.Sub(now)+time.Second)) // another message has the next turn
 	case call.probe:
 		c.close()
-	case c.state == closed && c.trips(outcome{call.message.ID, now, failed}):
+	case c.state == closed && (c.trips(outcome{m, now, failed}) || len(c.row) >= outageAfter):
 		c.open(now, call.err)
 	}
-	if call.tried && failed && c.state != closed {
+	if failed && c.state != closed {
 		return Unavailable(call.err)
 	}
-	return call.err
+	return err
 }
 
-// trips adds an outcome, and says whether that is one too many.
+// pass notes a message that was handled.
+func (c *circuit) pass(m messageOf) {
+	c.passed++
+	delete(c.failing, m)
+	c.row, c.inRow = nil, 0
+	if c.state == closed {
+		c.hold.End()
+	}
+}
+
+// fail notes a message that failed as in an outage. Where that is no attempt, err is marked as Unavailable.
+func (c *circuit) fail(now time.Time, m messageOf, err error) {
+	for other, f := range c.failing {
+		if now.Sub(f.at) > failingFor {
+			delete(c.failing, other)
+		}
+	}
+	f, known := c.failing[m]
+	if f.at = now; !known || !errors.As(err, new(*unavailableError)) {
+		f.passed = c.passed
+	}
+	if c.failing == nil {
+		c.failing = map[messageOf]failing{}
+	}
+	if known || len(c.failing) < failingMost {
+		c.failing[m] = f
+	}
+	if len(c.row) < outageAfter && !slices.Contains(c.row, m) {
+		c.row = append(c.row, m)
+	}
+	if c.inRow++; c.inRow >= outageAfter {
+		c.wait(err)
+	}
+}
+
+// trips adds an outcome of a detached handler's call, and says whether that is one too many. Messages are counted and not
+// calls, so that one bad message, tried again and again, opens nothing.
 func (c *circuit) trips(o outcome) bool {
 	c.recent = append(c.recent, o)
 	c.recent = slices.DeleteFunc(c.recent, func(r outcome) bool { return o.at.Sub(r.at) > circuitWindow })
@@ -104,7 +266,7 @@ func (c *circuit) trips(o outcome) bool {
 	if !o.failed || len(c.recent) < circuitLeast {
 		return false
 	}
-	last := make(map[uuid.UUID]bool, circuitCalls)
+	last := make(map[messageOf]bool, circuitCalls)
 	failed := 0
 	for _, r := range c.recent {
 		last[r.message] = r.failed
@@ -118,11 +280,11 @@ func (c *circuit) trips(o outcome) bool {
 }
 
 func (c *circuit) open(now time.Time, err error) {
-	ceiling := min(c.pause<<min(c.pauses, 10), circuitMaxPause)
+	ceiling := min(c.pause<<min(c.pauses, 10), c.most)
 	pause := ceiling/2 + rand.N(ceiling/2+1) //nolint:gosec // jitter
 	c.state, c.until, c.recent = open, now.Add(pause), nil
 	c.pauses++
-	c.hold.Wait(holds.Away, errors.New(clip(err)), "next_call_in", pause.Round(time.Millisecond))
+	c.wait(err, "next_call_in", pause.Round(time.Millisecond))
 }
 
 func (c *circuit) close() {
@@ -130,12 +292,33 @@ func (c *circuit) close() {
 	c.hold.End()
 }
 
-// isAway says of a detached handler's error that it may not be the message's fault: no answer, one of 5xx, or what
-// the handler calls Unavailable.
+func (c *circuit) wait(err error, attrs ...any) {
+	code := holds.Away
+	if failure.Of(err) == failure.Missing {
+		code = holds.Deployment
+	}
+	c.hold.Wait(code, errors.New(clip(err)), attrs...)
+}
+
+// awayError marks an error that may be an outage's, or a deployment's that is not complete, and not the message's: circuit
+// decides.
+type awayError struct{ err error }
+
+func (e *awayError) Error() string { return e.err.Error() }
+func (e *awayError) Unwrap() error { return e.err }
+
+// isAway says of a detached handler's error that it may be an outage's and not the message's: no answer, or a gateway's that
+// got none, or what Webhook says so of.
 func isAway(err error) bool {
-	var network net.Error
+	switch failure.Of(err) {
+	case failure.Missing, failure.ReadOnly, failure.Short, failure.Ended, failure.Silent, failure.Away:
+		return true
+	}
+	return errors.As(err, new(*awayError)) || errors.Is(err, ErrAbandoned) || errors.Is(err, ErrHandlerTimeout)
+}
+
+// isFault says of it that it is not plainly the message's: that too many of them are an outage.
+func isFault(err error) bool {
 	var status *StatusError
-	return err != nil && (errors.As(err, new(*unavailableError)) || errors.As(err, &status) && status.Code/100 == 5 ||
-		errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrAbandoned) || errors.Is(err, ErrHandlerTimeout))
+	return isAway(err) || errors.As(err, new(*unavailableError)) || errors.As(err, &status) && status.Code/100 == 5
 }

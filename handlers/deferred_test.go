@@ -12,8 +12,8 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 )
 
-// asConsumer lets a new login consume, and has the bench use it.
-func (b *bench) asConsumer() (login string) {
+// asConsumer lets a new login consume, and has the bench's store use it.
+func (b *bench) asConsumer() (login string, pool *pgxpool.Pool) {
 	b.t.Helper()
 	login = b.text(`select 'consumer_' || oid from pg_database where datname = current_database()`)
 	b.exec(`create role ` + login + ` login;
@@ -30,13 +30,13 @@ func (b *bench) asConsumer() (login string) {
 	cfg, err := pgxpool.ParseConfig(b.dsn)
 	require.NoError(b.t, err)
 	cfg.ConnConfig.User = login
-	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	pool, err = pgxpool.NewWithConfig(context.Background(), cfg)
 	require.NoError(b.t, err)
 	b.t.Cleanup(pool.Close)
 	b.store, err = dedup.Open(context.Background(), pool, dedup.Config{Inbox: "test"})
 	require.NoError(b.t, err)
 	b.position = b.acquire(0)
-	return login
+	return login, pool
 }
 
 func TestADeferredConstraintCostsNoOtherMessageWhereASchemaIsClosedToTheConsumer(t *testing.T) {

@@ -49,7 +49,7 @@ type dispatcher struct {
 	p       *Processor
 	target  *registered
 	log     *slog.Logger
-	circuit circuit
+	circuit *circuit
 	lease   time.Duration
 
 	calls   sync.WaitGroup
@@ -74,8 +74,7 @@ type delivery struct {
 
 func newDispatcher(p *Processor, target *registered) *dispatcher {
 	log := p.cfg.Logger.With("handler", target.name)
-	away := p.cfg.Holds.Place(holds.HandlerKind, target.name)
-	return &dispatcher{p: p, target: target, log: log, circuit: circuit{log: log, pause: circuitPause, hold: away},
+	return &dispatcher{p: p, target: target, log: log, circuit: p.circuits[target],
 		hold:  p.cfg.Holds.Place(holds.HandlerKind, target.name),
 		lease: p.timeLimit(target) + p.cfg.AbandonAfter + laneLease, results: make(chan *delivery, target.concurrency)}
 }
@@ -101,7 +100,6 @@ func (d *dispatcher) run(ctx context.Context) {
 		d.wait(ctx.Done(), poll.C)
 	}
 	d.hold.Leave()
-	d.circuit.hold.Leave()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*d.p.cfg.AbandonAfter+laneLease)
 	defer cancel()
 	for d.running+len(d.ended) > 0 && last.Err() == nil {

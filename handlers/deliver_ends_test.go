@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -120,7 +121,27 @@ func TestDetachedHandlersThatPanicExitOrHangCostAnAttempt(t *testing.T) {
 	lanes(t, p)
 	b.process(p, b.messages("k=v"))
 	b.delivered(1)
-	require.Equal(t, 4, b.count(`select attempts from firstseen.inbox`))
+	require.Equal(t, 2, b.count(`select attempts from firstseen.inbox`), "not those that hung: all that was called did")
+}
+
+func TestACallThatHangsCostsAttemptsWhileItsSiblingsPass(t *testing.T) {
+	b := newBench(t)
+	p := b.processor(func(cfg *Config) { cfg.HandlerTimeout = 30 * time.Millisecond },
+		Registration{Name: "hook", Retry: Retry{MaxAttempts: 3, Base: 1, Cap: 1}, Detached: DetachedFunc(func(ctx context.Context, m dedup.Message) error {
+			if string(m.Value) == "hang" {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		})})
+	lanes(t, p)
+	b.process(p, b.messages("k=hang"))
+	siblings := 0
+	require.Eventually(t, func() bool {
+		siblings++
+		b.process(p, b.messages(fmt.Sprintf("s%d=ok", siblings)))
+		return b.count(`select count(*) from firstseen.dead_letters where attempts = 3`) == 1
+	}, time.Minute, time.Millisecond)
+	b.delivered(siblings)
 }
 
 func TestOutcomesOutliveAnOutageOfPostgres(t *testing.T) {

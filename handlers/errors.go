@@ -52,7 +52,8 @@ const (
 	// ofConcurrency is gone when the transaction runs again: a deadlock, a serialization failure, or a connection that was
 	// lost under a handler that does not say so.
 	ofConcurrency
-	// ofDependency is an outage elsewhere, that a handler did not mark as Unavailable. It is treated as if it had.
+	// ofDependency is an outage elsewhere, that a handler did not mark as Unavailable, or a grant, a table, a function that is
+	// missing: the database and the handler do not belong together. A message may bring either about too: circuit decides.
 	ofDependency
 )
 
@@ -75,7 +76,7 @@ func classify(ctx context.Context, err error, disconnected bool) kind {
 		return ofInfrastructure
 	case disconnected:
 		return classifyDisconnected(err, sign)
-	case sign == failure.Away, sign == failure.Ended && saysSo(err):
+	case sign == failure.Missing, sign == failure.Away, sign == failure.Ended && saysSo(err):
 		return ofDependency
 	}
 	return ofHandler

@@ -26,8 +26,13 @@ type run struct {
 	blocked  map[laneOf]*dedup.Entry   // the first unfinished entry of each lane
 	suspects int                       // so many of the next messages hide one that fails, and it is not known which
 	tries    tries                     // that failed, and are settled
+	passed   bool                      // a message was handled
 	unkept   bool                      // what was done since the savepoint must survive the next Undo
 	undo     bool                      // what was done since the savepoint is still to be taken back
+
+	away map[messageOf]error // what failed as in an outage, and is settled
+	row  []messageOf         // what did so since a message was handled
+	held error               // of an outage that has begun: the rest waits
 }
 
 // lostError is a handler's failure that cost the transaction: it has to run again, knowing what failed.
@@ -61,7 +66,7 @@ func (r *run) handle(ctx context.Context, entries []*dedup.Entry) (err error) {
 	}
 	ctx, span := r.p.telemetry.turn(ctx, r.target, len(entries))
 	defer func(n int) { endTurn(span, r.tries.sum(), n, err) }(len(entries))
-	for len(entries) > 0 {
+	for len(entries) > 0 && r.held == nil {
 		done, err := r.try(ctx, r.plan(entries))
 		if err != nil {
 			return err
@@ -69,6 +74,7 @@ func (r *run) handle(ctx context.Context, entries []*dedup.Entry) (err error) {
 		r.settle(ctx, entries[:done])
 		entries = entries[done:]
 	}
+	r.putOff(ctx, entries)
 	return r.takeBack(ctx)
 }
 
@@ -98,7 +104,7 @@ func (r *run) try(ctx context.Context, c call) (done int, err error) {
 	case kind == ofConcurrency && !r.known.patient:
 		return 0, &repeatError{cause}
 	case kind == ofDependency:
-		cause = Unavailable(cause)
+		cause = &awayError{cause}
 	}
 	return c.at(kept), r.narrow(ctx, c, kept, cause)
 }
@@ -122,7 +128,7 @@ func (r *run) pipelined() (q queue, ok bool) {
 
 func (r *run) succeeded(c call) {
 	_, pipelined := r.pipelined()
-	r.undo, r.unkept = false, !pipelined
+	r.undo, r.unkept, r.row, r.passed = false, !pipelined, nil, true
 	r.suspects = max(0, r.suspects-c.size())
 	r.pace.handled(c.size())
 }
@@ -139,6 +145,7 @@ func (r *run) checkAsCommit(ctx context.Context) error {
 // handler does not say which it is, suspects fewer messages.
 func (r *run) narrow(ctx context.Context, c call, kept int, cause error) error {
 	culprit := c.culprit(cause)
+	cause = r.excuse(c, culprit, cause)
 	if r.tx.Lost() || errors.Is(cause, dedup.ErrEnded) || kept == c.size() {
 		return r.lost(c, culprit, cause)
 	}
@@ -158,6 +165,26 @@ func (r *run) narrow(ctx context.Context, c call, kept int, cause error) error {
 	r.pace.failed(c.before(culprit))
 	r.judge(c.entries[culprit], cause)
 	return nil
+}
+
+// excuse marks a failure that may be an outage's so that it counts no attempt, unless the message's siblings pass. Several in a
+// row have the rest wait.
+func (r *run) excuse(c call, culprit int, failure error) error {
+	if culprit < 0 || !errors.As(failure, new(*awayError)) {
+		return failure
+	}
+	if c.before(culprit) > 0 {
+		r.row, r.passed = nil, true
+	}
+	circuit, m := r.p.circuits[r.target], of(c.entries[culprit])
+	r.row = append(r.row, m)
+	if len(r.row) >= outageAfter || !r.passed && circuit.opensWith(r.row) {
+		r.held = failure
+	}
+	if circuit.counts(m) {
+		return failure
+	}
+	return Unavailable(failure)
 }
 
 // takeBack undoes what a failed call did. It is left to a queue's next call where that can do it on its way: in a failed

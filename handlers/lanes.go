@@ -30,7 +30,12 @@ const (
 // may do so at once.
 func (p *Processor) RunLanes(ctx context.Context) {
 	var workers sync.WaitGroup
-	defer workers.Wait()
+	defer func() {
+		workers.Wait()
+		for _, c := range p.circuits {
+			c.hold.Leave()
+		}
+	}()
 	workers.Go(func() { p.followPauses(ctx) })
 	for range p.cfg.LaneWorkers {
 		workers.Go(func() { p.laneWorker(ctx) })
@@ -102,9 +107,17 @@ func (p *pause) lengthen(least time.Duration) {
 // workLanes claims due lanes of one handler and takes them through one transaction; lanes that were claimed before and
 // got nowhere each through its own. It returns how many there were.
 func (p *Processor) workLanes(ctx context.Context, target *registered) (int, error) {
-	claims, err := p.cfg.Store.ClaimLanes(ctx, target.name, laneBatch, laneLease)
+	circuit := p.circuits[target]
+	most := circuit.allows(time.Now(), laneBatch)
+	if most == 0 {
+		return 0, nil
+	}
+	claims, err := p.cfg.Store.ClaimLanes(ctx, target.name, most, laneLease)
 	if err != nil || len(claims) == 0 {
 		return 0, err
+	}
+	if circuit.starts() {
+		defer circuit.untold()
 	}
 	ordinary, suspects := claims[:0:0], claims[:0:0]
 	for _, c := range claims {
@@ -130,6 +143,9 @@ func (p *Processor) workLanes(ctx context.Context, target *registered) (int, err
 // workTogether has the handler handle the first messages of all claimed lanes, in one transaction.
 func (p *Processor) workTogether(ctx context.Context, target *registered, claims []dedup.Claim) error {
 	each := max(1, laneBatch/len(claims))
+	if p.circuits[target].probes() {
+		each = 1
+	}
 	return p.again(ctx, each*len(claims), func(known *findings) error {
 		tx, batch, err := p.cfg.Store.LoadLanes(ctx, claims, each)
 		if err != nil {

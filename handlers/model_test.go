@@ -90,7 +90,7 @@ func (m *model) queue(q *pgx.Batch, msg dedup.Message) error {
 	case "unavailable":
 		return Unavailable(errTold)
 	case "sql":
-		q.Queue(`select no_such_column from effects`)
+		q.Queue(`select 1 / 0 from effects`)
 	case "rows":
 		q.Queue(`select $1::int`, "no number")
 	case "end":
@@ -106,9 +106,9 @@ func (m *model) queue(q *pgx.Batch, msg dedup.Message) error {
 // queued is a kind of handler, as Each is.
 func queued(h Handler) BatchHandler { return Queue(QueuedFunc(h.(*model).queue)) }
 
-var sicknesses = []string{"", "", "", "", "", "fail", "panic", "permanent", "unavailable", "sql", "rows", "end", "eof", "dial"}
+var sicknesses = []string{"", "", "", "", "", "fail", "panic", "permanent", "unavailable", "sql", "rows", "end", "eof"} // outages have tests of their own
 
-func isUnavailable(sick string) bool { return sick == "unavailable" || sick == "dial" }
+func isUnavailable(sick string) bool { return sick == "unavailable" }
 
 func (m *model) start() {
 	registry := &Registry{}

@@ -65,11 +65,12 @@ type Config struct {
 // Processor processes batches, each in one transaction. It is safe for concurrent use; the batches of one
 // partition must come one after the other.
 type Processor struct {
-	suspect sync.Mutex // held while a message is handled that is suspected of killing the process
-	cfg     Config
-	wakes   wakes
-	pauses  pauses
-	totals  totals
+	suspect  sync.Mutex // held while a message is handled that is suspected of killing the process
+	cfg      Config
+	wakes    wakes
+	pauses   pauses
+	totals   totals
+	circuits map[*registered]*circuit
 
 	telemetry *telemetry
 }
@@ -109,8 +110,12 @@ func NewProcessor(cfg Config) (*Processor, error) {
 		return nil, fmt.Errorf("new processor: a store and at least one handler are required")
 	}
 	cfg = cfg.WithDefaults()
-	p := &Processor{cfg: cfg, wakes: newWakes(cfg.Handlers.all), telemetry: newTelemetry(cfg)}
+	p := &Processor{cfg: cfg, wakes: newWakes(cfg.Handlers.all), telemetry: newTelemetry(cfg),
+		circuits: make(map[*registered]*circuit, len(cfg.Handlers.all))}
 	p.pauses.now.Store(&paused{changed: make(chan struct{})})
+	for _, target := range cfg.Handlers.all {
+		p.circuits[target] = newCircuit(target, cfg.Logger, cfg.Holds)
+	}
 	return p, nil
 }
 
@@ -256,10 +261,16 @@ func (p *Processor) once(ctx context.Context, b Batch, targets []*registered, kn
 	var failing []*run
 	buryKilled(batch.Entries, targets, len(b.Messages), b.Killed)
 	for i, target := range targets {
-		parks := target.detached != nil || !b.Replayed && p.rests(target)
-		todo, joined, err := p.todo(ctx, tx, target, batch.Entries[i*len(b.Messages):(i+1)*len(b.Messages)], parks)
+		why, stops := p.circuits[target].stops()
+		stops = stops && target.detached == nil
+		parks := stops || target.detached != nil || !b.Replayed && p.rests(target)
+		mine := batch.Entries[i*len(b.Messages) : (i+1)*len(b.Messages)]
+		todo, joined, err := p.todo(ctx, tx, target, mine, parks)
 		if err != nil {
 			return Result{}, err
+		}
+		if stops {
+			excuse(mine, why)
 		}
 		r := &run{p: p, tx: tx, target: target, pace: &target.pace, all: b.Messages, unkept: unkept || joined, known: known}
 		if err := r.handle(ctx, todo); err != nil {
@@ -301,6 +312,15 @@ func (p *Processor) commit(ctx context.Context, tx *dedup.Tx) error {
 		return &lostError{atCommit: true, err: err}
 	}
 	return err
+}
+
+// excuse says of messages that were parked unseen why they wait.
+func excuse(entries []dedup.Entry, why string) {
+	for i := range entries {
+		if e := &entries[i]; e.Outcome == dedup.New && e.State == dedup.Parked {
+			e.Reason, e.Error = reasonUnavailable, why
+		}
+	}
 }
 
 // buryKilled gives up the first message, for each handler, where it has killed the process too often.

@@ -160,7 +160,11 @@ func TestWhateverAQueueFailsByIsHeldAgainstItsMessageOnly(t *testing.T) {
 				b, p, _ := queueing(t, apart, later)
 				require.Equal(t, Result{New: 11, Parked: 1}, b.process(p, b.values(12, map[int]string{5: what})))
 				b.requireEffects(12, 5)
-				require.Equal(t, "5/1", b.parked())
+				attempts := 1
+				if strings.Contains(what, "no_such") || strings.Contains(what, "nothing") {
+					attempts = 0 // for all one can know yet it is the deployment's
+				}
+				require.Equal(t, fmt.Sprint("5/", attempts), b.parked())
 				b.requireWhole(12)
 			})
 		}

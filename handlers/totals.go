@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/firstseen/firstseen/dedup"
 )
@@ -78,6 +79,9 @@ func (p *Processor) committed(ms []dedup.Message, entries []dedup.Entry, targets
 			p.telemetry.died(target, of)
 		}
 		sum.add(r)
+		if target.detached == nil {
+			p.circuits[target].committed(time.Now(), of, r.New, awayIn(failing, target))
+		}
 	}
 	for _, r := range failing {
 		p.failed(r)
@@ -102,7 +106,20 @@ func (p *Processor) settled(r *run, entries []dedup.Entry) {
 	if dead > 0 {
 		p.telemetry.died(r.target, entries)
 	}
+	if r.target.detached == nil {
+		p.circuits[r.target].committed(time.Now(), entries, handled, r.away)
+	}
 	p.failed(r)
+}
+
+// awayIn are what a handler failed on as in an outage.
+func awayIn(failing []*run, target *registered) map[messageOf]error {
+	for _, r := range failing {
+		if r.target == target {
+			return r.away
+		}
+	}
+	return nil
 }
 
 func (p *Processor) failed(r *run) {

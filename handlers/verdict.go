@@ -58,6 +58,22 @@ func (r *run) settle(ctx context.Context, entries []*dedup.Entry) {
 	}
 }
 
+// putOff parks entries that were not tried, where an outage has begun.
+func (r *run) putOff(ctx context.Context, entries []*dedup.Entry) {
+	for _, e := range entries {
+		if r.isBlocked(e) {
+			continue
+		}
+		if v := r.verdict(e); v != nil {
+			r.carryOut(ctx, e, v)
+			continue
+		}
+		e.Lane = r.laneOf(e)
+		e.Reason, e.Error = reasonUnavailable, clip(r.held)
+		e.Park(0)
+	}
+}
+
 // fail settles an entry that its handler failed on, where none before it is left.
 func (r *run) fail(ctx context.Context, e *dedup.Entry, err error) {
 	r.carryOut(ctx, e, r.judge(e, err))
@@ -71,6 +87,12 @@ func (r *run) carryOut(ctx context.Context, e *dedup.Entry, v *verdict) {
 		r.tries = tries{}
 	}
 	r.tries[e.Reason]++
+	if errors.As(v.err, new(*awayError)) {
+		if r.away == nil {
+			r.away = map[messageOf]error{}
+		}
+		r.away[of(e)] = v.err
+	}
 	handler, message := slog.String("handler", r.target.name), slog.String("message", place(e.Message))
 	r.p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "handler failed", handler, message,
 		slog.String("state", e.Reason), slog.Int("attempts", e.Attempts), slog.String("error", e.Error))

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
 	"strings"
@@ -38,8 +39,11 @@ import (
 //
 // The three in the middle are the scheme of Standard Webhooks, version 1 (www.standardwebhooks.com).
 //
-// An answer of 2xx is success. 408, 409, 425, 5xx and no answer count an attempt; 429 counts none. Either is
-// tried again, no earlier than a Retry-After says. Everything else is permanent, redirects too: they are not followed.
+// An answer of 2xx is success. 408, 409, 425, 500 and others of 5xx count an attempt. No connection, 429, and 503 with a
+// Retry-After are an outage of the receiver: they count none, however long it takes. 502, 503, 504, an answer that breaks
+// off and one that does not come in time count one only while other messages get through: see DESIGN.md, "When a handler
+// fails". All of them are tried again, no earlier than a Retry-After says. Everything else is permanent, redirects too:
+// they are not followed.
 //
 // It is safe for concurrent use.
 type Webhook struct {
@@ -84,12 +88,17 @@ func (w *Webhook) CloseIdleConnections() { w.transport.CloseIdleConnections() }
 func (w *Webhook) Deliver(ctx context.Context, m dedup.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
+	connected := false
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { connected = false }, GotConn: func(httptrace.GotConnInfo) { connected = true }})
 	req, err := w.request(ctx, &m)
 	if err != nil {
 		return err
 	}
 	resp, err := w.transport.RoundTrip(req)
 	switch {
+	case err != nil && !connected && !errors.Is(ctx.Err(), context.Canceled):
+		return &awayError{Unavailable(fmt.Errorf("post to %s: no connection: %w", w.url.Host, err))} // no message can be to blame
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fmt.Errorf("post to %s: no answer within %s: %w", w.url.Host, w.timeout, context.DeadlineExceeded)
 	case err != nil:

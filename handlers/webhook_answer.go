@@ -42,14 +42,17 @@ func (w *Webhook) verdict(resp *http.Response, body []byte) error {
 		return nil
 	}
 	var err error = &StatusError{Host: w.url.Host, Code: resp.StatusCode, Snippet: w.snippet(body)}
+	wait := retryAfter(resp.Header.Get("Retry-After"), w.now())
 	switch code := resp.StatusCode; {
-	case code == http.StatusTooManyRequests:
-		err = Unavailable(err) // it is not the message's fault
+	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable && wait > 0:
+		err = &awayError{Unavailable(err)} // the receiver says that it is not the message's fault
+	case code == http.StatusBadGateway, code == http.StatusServiceUnavailable, code == http.StatusGatewayTimeout:
+		err = &awayError{err}
 	case code/100 == 5, code == http.StatusRequestTimeout, code == http.StatusConflict, code == http.StatusTooEarly:
 	default:
 		return Permanent(err)
 	}
-	if wait := retryAfter(resp.Header.Get("Retry-After"), w.now()); wait > 0 {
+	if wait > 0 {
 		return After(err, wait)
 	}
 	return err

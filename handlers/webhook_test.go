@@ -149,7 +149,7 @@ func TestWebhookAnswers(t *testing.T) {
 		{400, "", "permanent", 0}, {401, "", "permanent", 0}, {404, "9", "permanent", 0}, {410, "", "permanent", 0}, {422, "", "permanent", 0},
 		{408, "", "retry", 0}, {409, "7", "retry", 7 * time.Second}, {425, "", "retry", 0},
 		{429, "", "unavailable", 0}, {429, "30", "unavailable", 30 * time.Second},
-		{500, "", "retry", 0}, {502, "soon", "retry", 0}, {503, date, "retry", 90 * time.Second}, {503, "-1", "retry", 0},
+		{500, "", "retry", 0}, {502, "soon", "retry", 0}, {503, date, "unavailable", 90 * time.Second}, {503, "-1", "retry", 0}, {504, "9", "retry", 9 * time.Second},
 		{599, "99999999999", "retry", time.Hour}, {500, "Thu, 01 Jan 1970 00:00:00 GMT", "retry", 0},
 	} {
 		t.Run(fmt.Sprint(c.code, " ", c.retryAfter), func(t *testing.T) {

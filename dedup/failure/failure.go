@@ -29,7 +29,7 @@ const (
 	TooSlow
 	// Locked: a lock was not granted in time.
 	Locked
-	// Missing: something is not there, or the login has no right to it.
+	// Missing: something is not there, or not what the statement was written for, or the login has no right to it.
 	Missing
 	// ReadOnly: the transaction may not write; the server may be a standby.
 	ReadOnly
@@ -65,6 +65,9 @@ var table = map[string]Sign{
 	"42703": Missing, // undefined_column
 	"42704": Missing, // undefined_object
 	"42883": Missing, // undefined_function
+	"42725": Missing, // ambiguous_function
+	"42804": Missing, // datatype_mismatch
+	"42809": Missing, // wrong_object_type
 	"3F000": Missing, // invalid_schema_name
 
 	"25006": ReadOnly, // read_only_sql_transaction: also on a standby
@@ -97,6 +100,9 @@ func Of(err error) Sign {
 	case errors.As(err, &pg) && pg.Code == "0A000" && strings.Contains(pg.Message, "during recovery"):
 		return ReadOnly // begin read write, on a standby
 	case errors.As(err, &pg):
+		if pg.Code == "0A000" && pg.Routine == "RevalidateCachedQuery" { // a table was altered under a prepared statement
+			return Concurrent
+		}
 		return ofCode(pg.Code)
 	}
 	return ofConnection(err)

@@ -21,6 +21,7 @@ const (
 	Denied      = "topic_denied"
 	Unreadable  = "topic_unreadable"
 	Away        = "receiver_away"
+	Deployment  = "deployment"
 	DeadTopic   = "dead_topic"
 )
 
@@ -65,6 +66,9 @@ var catalogue = []Entry{
 		Do: "see the reason; the other topics go on"},
 	{Code: Away, Means: "calls fail as if the receiver was away",
 		Do: "bring the receiver back; one call at a time finds out when it is, and no attempt is spent"},
+	{Code: Deployment, Means: "a handler meets what is not there in Postgres, or what it has no right to",
+		Do: "grant what the reason names to the consumer's login, put it back, or deploy the handler that goes with the database; " +
+			"one message at a time finds out when it is well, and no attempt is spent"},
 	{Code: DeadTopic, Means: "dead letters can't be published to their topic",
 		Do: "create the topic, or allow Write on it; dead letters wait in Postgres, and all else goes on"},
 }

@@ -23,6 +23,10 @@ var laneChecks = []Check{
 		Do: map[Level]string{Warning: "See what it fails with: `firstseen inbox list --status failed`. Set the handler's retry.max_age to have such messages given up."},
 	},
 	{
+		Name: "lanes.unavailable", About: "handlers have what they need", needs: needsInbox, run: lanesUnavailable,
+		Do: map[Level]string{Warning: "Bring back what the error names: the receiver of a webhook, a grant, a table, a function. The messages go on by themselves then, and no attempt is spent. Messages that wait though it is back are shown by `firstseen inbox list`."},
+	},
+	{
 		Name: "lanes.fruitless", About: "partitions that are acquired get on", needs: needsInbox | needsConfig, run: positionsFruitless,
 		Do: map[Level]string{Warning: "The process dies or is rebalanced before a batch is done. Look at its end in the log, at timeouts.handler, and at how long the first batch takes."},
 	},
@@ -70,6 +74,16 @@ func lanesParked(ctx context.Context, p *patient, r *report) error {
 		}
 	}
 	r.ok("no message has been parked for more than %s", p.limits.parked)
+	return err
+}
+
+func lanesUnavailable(ctx context.Context, p *patient, r *report) error {
+	waiting, err := p.store.Waiting(ctx)
+	for _, w := range waiting {
+		r.warn("handler %s: %s messages wait for something that it needs, the first for %s: %s", w.Handler, capped(w.Messages, 10_000),
+			age(p.now().Sub(w.Since).Seconds()), w.Error)
+	}
+	r.ok("no message waits for something that its handler needs")
 	return err
 }
 

@@ -345,6 +345,8 @@ var storedTroubles = map[string][]trouble{
 			select scope_id, gen_random_uuid(), now(), inbox, handler, 'x', 7 from firstseen.scopes where scope_id = {scope}`, `truncate firstseen.lanes`)},
 	"lanes.parked": {table(Warning, `handler book: 1 messages are parked, the oldest for 48h0m`,
 		`insert into firstseen.parked ("offset", scope_id, lane, message_id, topic, parked_at) values (1, {scope}, gen_random_uuid(), gen_random_uuid(), 'x', now() - interval '2 days')`, `truncate firstseen.parked`)},
+	"lanes.unavailable": {table(Warning, `handler book: 1 messages wait for something that it needs, the first for 1h0m`,
+		`insert into firstseen.parked ("offset", scope_id, lane, message_id, topic, parked_at, reason, error) values (1, {scope}, gen_random_uuid(), gen_random_uuid(), 'x', now() - interval '1 hour', 'unavailable', 'no right')`, `truncate firstseen.parked`)},
 	"lanes.fruitless": {table(Warning, `orders/1 was acquired 5 times and has not moved from 10 since; its last owner: me`,
 		`update firstseen.positions set fruitless = 5, owner = 'me' where "partition" = 1`, `update firstseen.positions set fruitless = 0, owner = null`)},
 	"dead.waiting": {
