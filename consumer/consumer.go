@@ -91,6 +91,9 @@ func (c *Consumer) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wg.Go(func() { c.holds.Run(ctx) })
+	wg.Go(func() {
+		tellHolds(ctx, holdTeller{registry: c.holds, store: c.processor.Store(), consumer: c.cfg.Group, log: c.log})
+	})
 	wg.Go(func() { c.makePartitions(ctx) })
 	wg.Go(func() { c.processor.RunLanes(ctx) })
 	if c.cfg.DeadTopic != "" {

@@ -94,6 +94,13 @@ func (r *Reader) Replay(ctx context.Context, p *handlers.Processor, cfg Replay) 
 	defer run.abandon()
 	defer run.leave()
 	run.tell()
+	telling, told := context.WithCancel(ctx)
+	var teller sync.WaitGroup
+	teller.Go(func() {
+		tellHolds(telling, holdTeller{registry: r.holds, store: p.Store(), consumer: state.Consumer, log: run.log})
+	})
+	defer teller.Wait()
+	defer told()
 	if err = run.acquire(ctx); err == nil {
 		err = run.read(ctx)
 	}

@@ -34,7 +34,8 @@ needed (name, privileges) as (values
 	('schema_version', '{select}'), ('pauses', '{select}'), ('dead_letters', '{select,insert}'), ('scopes', '{select,insert}'),
 	('message_dedup', '{select,insert}'), ('inbox', '{select,insert}'), ('conflicts', '{select,insert}'),
 	('parked', '{select,insert,update,delete}'), ('lanes', '{select,insert,update,delete}'), ('positions', '{select,insert,update}'),
-	('unsealed', '{select,insert,delete}'), ('replays', '{select,insert,delete}')),
+	('unsealed', '{select,insert,delete}'), ('replays', '{select,insert,delete}'),
+	('holds', '{select,insert,update,delete}')),
 missing (text, kind) as (
 	select 'usage of the schema', 0 from me, pg_namespace where nspname = $1 and not has_schema_privilege(me.role, oid, 'usage')
 	union all

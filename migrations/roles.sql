@@ -100,6 +100,7 @@ grant update on firstseen.parked, firstseen.lanes, firstseen.positions to firsts
 grant update (published_at) on firstseen.dead_letters to firstseen_consumer;
 grant delete on firstseen.parked, firstseen.lanes, firstseen.unsealed to firstseen_consumer;
 grant insert, delete on firstseen.replays to firstseen_consumer;
+grant insert, update, delete on firstseen.holds to firstseen_consumer;
 grant usage on sequence firstseen.message_seq to firstseen_consumer;
 grant execute on all functions in schema firstseen to firstseen_consumer;
 revoke execute on function firstseen.redrive, firstseen.discard, firstseen.wake_lanes from firstseen_consumer;

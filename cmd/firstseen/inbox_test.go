@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 func TestInboxListTellsWhatBecameOfMessagesInPages(t *testing.T) {
@@ -78,7 +81,13 @@ func TestStatusTellsWhereConsumersStandWhatWaitsAndWhatIsPaused(t *testing.T) {
 	require.NoError(t, err)
 	_, err = o.store.Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: "orders"}, dedup.By{Actor: "ann", Why: "migration"})
 	require.NoError(t, err)
+	require.NoError(t, o.store.TellHolds(t.Context(), "billing", uuid.New(), "host-1", []holds.Hold{
+		{Subject: holds.Partition("orders", 3), Code: holds.CutOff, Since: time.Now().Add(-time.Hour), Reason: "ends at 5\x1b[2J", Tries: 1}}))
 	stdout, _ = o.run(exitOK, "status")
+	require.Regexp(t, `(?m)^waiting in billing, host-1 \(as of \d+s ago\):$`, stdout)
+	require.Regexp(t, `(?m)^  partition orders/3, since 1h0m\ds ago: the partition ends below .* \(cut_off\): ends at 5\S*$`, stdout)
+	require.Contains(t, stdout, "    -> "+holds.EntryOf(holds.CutOff).Do)
+	require.NotContains(t, stdout, "\x1b")
 	require.Regexp(t, `(?m)^billing +orders/3 +- +\d+s ago +\d+s ago +host-1$`, stdout)
 	require.Regexp(t, `(?m)^book +1 +0 +1 +\d+s ago$`, stdout)
 	require.Regexp(t, `(?m)^  topic orders, \d+s ago by ann: migration$`, stdout)
@@ -91,10 +100,15 @@ func TestStatusTellsWhereConsumersStandWhatWaitsAndWhatIsPaused(t *testing.T) {
 		}
 		Backlog []struct{ Pending, Failed, Dead, Lanes int }
 		Pauses  []struct{ Kind, Name, Why string }
+		Holds   []struct {
+			Consumer string
+			Holds    []struct{ Kind, Name, Held, Do string }
+		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(stdout), &got))
 	require.Equal(t, []any{"billing", "orders", 3, "host-1"}, []any{got.Positions[0].Consumer, got.Positions[0].Topic, got.Positions[0].Partition, got.Positions[0].Owner})
 	require.Nil(t, got.Positions[0].Next)
 	require.Equal(t, []int{1, 1, 1}, []int{got.Backlog[0].Pending, got.Backlog[0].Dead, got.Backlog[0].Lanes})
 	require.Equal(t, []string{"topic", "orders", "migration"}, []string{got.Pauses[0].Kind, got.Pauses[0].Name, got.Pauses[0].Why})
+	require.Equal(t, "cut_off", got.Holds[0].Holds[0].Held)
 }

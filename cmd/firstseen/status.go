@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -11,10 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 const statusLong = `Say what Postgres knows of the consumers: where each stands in its partitions, who owns them and when they moved last; what
-waits and what was given up, by handler; and what is paused. How far Kafka's ends are tells ` + "`firstseen offsets show`" + `, and
+waits and what was given up, by handler; what is paused; and what the running processes wait for, as they told last. How far Kafka's ends are tells ` + "`firstseen offsets show`" + `, and
 what a running process is at tell its /healthz and /api/v1/status.
 
 Positions are those of all consumers of the schema. Of each kind 100001 messages are counted for a handler at most.` + databaseHelp + `
@@ -52,6 +54,7 @@ type storedStatus struct {
 	positions []dedup.TopicStanding
 	backlog   []dedup.Backlog
 	pauses    []dedup.Pause
+	holds     []dedup.ToldHolds
 }
 
 func readStatus(ctx context.Context, s *dedup.Store) (found storedStatus, err error) {
@@ -59,6 +62,9 @@ func readStatus(ctx context.Context, s *dedup.Store) (found storedStatus, err er
 		return found, err
 	}
 	if found.backlog, err = s.Backlog(ctx); err != nil {
+		return found, err
+	}
+	if found.holds, err = s.Holds(ctx); err != nil {
 		return found, err
 	}
 	found.pauses, err = s.Pauses(ctx)
@@ -85,6 +91,23 @@ func (f *storedStatus) print(out io.Writer, inbox string, now time.Time) error {
 	_, err := fmt.Fprintf(out, "\ninbox %s: %s\n", oneLine(inbox), pausedText(len(f.pauses)))
 	for _, p := range f.pauses {
 		_, err = fmt.Fprintf(out, "  %s, %s by %s: %s\n", oneLine(p.String()), ago(p.At, now), oneLine(p.Actor), brief(p.Why, 200))
+	}
+	return cmp.Or(err, f.printHolds(out, now))
+}
+
+// printHolds says what waits in the consumers' processes, and what to do about it.
+func (f *storedStatus) printHolds(out io.Writer, now time.Time) (err error) {
+	for _, told := range f.holds {
+		when := "as of " + ago(told.ToldAt, now)
+		if told.Stale {
+			when += ", and it is gone since, or can't reach Postgres"
+		}
+		_, err = fmt.Fprintf(out, "\nwaiting in %s, %s (%s):\n", oneLine(told.Consumer), brief(told.Owner, 60), when)
+		for i := range told.Holds {
+			h := &told.Holds[i]
+			e := h.Entry()
+			_, err = fmt.Fprintf(out, "  %s, since %s: %s (%s): %s\n    -> %s\n", oneLine(h.Subject.String()), ago(h.Since, now), e.Means, h.Code, brief(h.Reason, 300), e.Do)
+		}
 	}
 	return err
 }
@@ -123,5 +146,12 @@ func (f *storedStatus) json(inbox string) map[string]any {
 			return map[string]any{"handler": b.Handler, "pending": b.Pending, "failed": b.Failed, "dead": b.Dead, "lanes": b.Lanes,
 				"oldest_at": timeJSON(b.OldestAt), "capped": b.Capped}
 		}),
-		"pauses": mapped(f.pauses, pauseJSON)}
+		"pauses": mapped(f.pauses, pauseJSON),
+		"holds": mapped(f.holds, func(t dedup.ToldHolds) map[string]any {
+			return map[string]any{"consumer": t.Consumer, "owner": t.Owner, "told_at": timeJSON(t.ToldAt), "stale": t.Stale,
+				"holds": mapped(t.Holds, func(h holds.Hold) map[string]any {
+					return map[string]any{"kind": h.Kind, "name": h.Name, "held": h.Code, "since": timeJSON(h.Since), "reason": h.Reason,
+						"tries": h.Tries, "do": h.Entry().Do, "decision": h.Entry().Decision}
+				})}
+		})}
 }

@@ -1,0 +1,88 @@
+package dedup
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup/holds"
+)
+
+// HoldsStale is how old what a process has told of its holds may be. A process tells anew every third of it; one that has
+// not is gone, or can't reach Postgres.
+const HoldsStale = 90 * time.Second
+
+const (
+	// maxHoldsTold is how many holds of a process are stored, and maxReason how much of each reason.
+	maxHoldsTold = 1000
+	maxReason    = 500
+)
+
+// tellHoldsSQL leaves nothing of processes that were killed long ago.
+const tellHoldsSQL = `
+with forgotten as (delete from firstseen.holds where consumer = $1 and told_at < now() - interval '1 day'),
+ended as (delete from firstseen.holds where consumer = $1 and member = $2 and $4::jsonb = '[]'::jsonb)
+insert into firstseen.holds as h (consumer, member, owner, told_at, holds)
+select $1, $2, $3, now(), $4::jsonb
+where $4::jsonb <> '[]'::jsonb
+on conflict (consumer, member) do update set owner = excluded.owner, told_at = excluded.told_at, holds = excluded.holds`
+
+// TellHolds writes down what waits in a process of a consumer, for those who look from outside, in place of what it told
+// before. Of very many the first are kept.
+func (s *Store) TellHolds(ctx context.Context, consumer string, member uuid.UUID, owner string, list []holds.Hold) error {
+	told := make([]holds.Hold, 0, len(list))
+	for _, h := range list[:min(len(list), maxHoldsTold)] {
+		h.Reason = clean(h.Reason, maxReason)
+		h.Name = clean(h.Name, maxReason)
+		told = append(told, h)
+	}
+	text, err := json.Marshal(told)
+	if err == nil {
+		_, err = s.pool.Exec(ctx, s.inSchema(tellHoldsSQL), consumer, member, owner, string(text))
+	}
+	if err != nil {
+		return fmt.Errorf("tell the holds of consumer %s: %w", consumer, rightsError(err))
+	}
+	return nil
+}
+
+// clean is a text that jsonb takes, of so many bytes at most.
+func clean(text string, most int) string {
+	if len(text) > most {
+		text = text[:most] + " …"
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\ufffd"), "\x00", "\ufffd")
+}
+
+// ToldHolds are the holds of one process, as it told them last.
+type ToldHolds struct {
+	Consumer string
+	Owner    string
+	ToldAt   time.Time
+	Holds    []holds.Hold
+	// Stale says that they are older than HoldsStale.
+	Stale bool
+}
+
+const toldHoldsSQL = `
+select consumer, owner, told_at, holds, told_at < now() - $1::interval
+from firstseen.holds
+order by consumer, owner, member
+limit 1000`
+
+// Holds lists what waits in all processes that consume into the schema, as they told last.
+func (s *Store) Holds(ctx context.Context) ([]ToldHolds, error) {
+	found, err := lookAll(ctx, s, nil, func(row pgx.CollectableRow) (t ToldHolds, err error) {
+		err = row.Scan(&t.Consumer, &t.Owner, &t.ToldAt, &t.Holds, &t.Stale)
+		return t, err
+	}, toldHoldsSQL, HoldsStale)
+	if err != nil {
+		return nil, fmt.Errorf("list holds: %w", err)
+	}
+	return found, nil
+}
