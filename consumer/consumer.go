@@ -37,6 +37,8 @@ type Consumer struct {
 	slots     slots // one for each transaction that may be open
 	life      *life
 	telemetry *telemetry
+
+	partitionsEvery time.Duration // how often partitions of the inbox are made ahead
 }
 
 // New checks the config, every fault at once, and makes a Consumer that gives its messages to processor. It talks
@@ -56,6 +58,8 @@ func New(cfg Config, processor *handlers.Processor) (*Consumer, error) {
 		slots:     make(slots, cfg.Transactions),
 		life:      newLife(),
 		telemetry: newTelemetry(&cfg),
+
+		partitionsEvery: time.Hour,
 
 		holds:   registry,
 		cluster: registry.Place(holds.GroupKind, cfg.Group),
@@ -118,9 +122,9 @@ func (c *Consumer) Run(ctx context.Context) error {
 
 // makePartitions keeps the inbox's partitions made ahead.
 func (c *Consumer) makePartitions(ctx context.Context) {
-	for sleep(ctx, time.Hour) {
+	for sleep(ctx, c.partitionsEvery) {
 		if _, err := c.processor.Store().MakePartitions(ctx); err != nil && ctx.Err() == nil {
-			c.log.Error("inbox partitions not made ahead; trying again in an hour", "error", err)
+			c.log.Error("inbox partitions not made ahead; trying again", "in", c.partitionsEvery, "error", err)
 		}
 	}
 }

@@ -333,3 +333,24 @@ func TestAKeyIsPublishedWhereKafkasProducersPutIt(t *testing.T) {
 		require.Equal(t, header(r, "firstseen-partition"), fmt.Sprint(r.Partition), "key %q", r.Key)
 	}
 }
+
+// A letter is marked as published once all replicas that are in sync have it.
+func TestDeadLettersAreAcknowledgedByAllReplicas(t *testing.T) {
+	fake := consumertest.NewFake(t)
+	g := newGrave(t, fake.Addr)
+	consumertest.Produce(t, g.addr, g.records(3, 3)...)
+	var weak atomic.Int32
+	asked := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: g.dead, Observe: true, Count: -1,
+		When: func(r kmsg.Request) bool {
+			if r.(*kmsg.ProduceRequest).Acks != -1 {
+				weak.Add(1)
+			}
+			return true
+		}})
+	stop, _ := g.run()
+	g.died(3)
+	met(t, asked, 1)
+	stop()
+	require.Len(t, g.read(), 3)
+	require.Zero(t, weak.Load())
+}

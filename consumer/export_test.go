@@ -1,6 +1,10 @@
 package consumer
 
-import "github.com/twmb/franz-go/pkg/kmsg"
+import (
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
 
 // EncodedBatch is a batch as a broker takes it.
 func EncodedBatch(b kmsg.RecordBatch) []byte { return encodeBatch(b) }
@@ -14,3 +18,6 @@ func Buffered(c *Consumer) int {
 	defer c.memory.mu.Unlock()
 	return c.memory.used
 }
+
+// MakePartitionsEvery has a consumer make partitions of the inbox more often than each hour.
+func MakePartitionsEvery(c *Consumer, d time.Duration) { c.partitionsEvery = d }

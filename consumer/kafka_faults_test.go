@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -223,4 +224,18 @@ func TestCorruptBatchHoldsItsPartitionUntilItIsRepaired(t *testing.T) {
 	s.caughtUp()
 	s.requireOnce(23)
 	s.heldBy("", 0)
+}
+
+// kafka-go comes back as a new member; the group would wait for the old one until its session is over, which is longer
+// than this test waits.
+func TestMemberThatWasForgottenIsNotWaitedFor(t *testing.T) {
+	fake := consumertest.NewFake(t)
+	s := newStage(t, fake.Addr, 1)
+	s.fill(10)
+	s.run(settings(func(c *consumer.Config) { c.SessionTimeout, c.RebalanceTimeout = 4*time.Minute, 4*time.Minute }))
+	s.caughtUp()
+	met(t, fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Group: s.group, Err: kerr.UnknownServerError}), 1)
+	s.fill(10)
+	s.caughtUp()
+	s.requireOnce(20)
 }

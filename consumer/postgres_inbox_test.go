@@ -3,12 +3,14 @@ package consumer_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 	"github.com/firstseen/firstseen/dedup"
 )
@@ -112,4 +114,19 @@ func TestOddMessagesKeepTheirBytesAlsoAfterAReplay(t *testing.T) {
 			group.reset(0)
 		}
 	})
+}
+
+// A process that runs past midnight needs partitions that it did not make at its start.
+func TestPartitionsOfTheInboxAreMadeWhileAConsumerRuns(t *testing.T) {
+	s := newStage(t, consumertest.NewFake(t).Addr, 1)
+	c := s.consumer(nil)
+	consumer.MakePartitionsEvery(c, 10*time.Millisecond)
+	s.start(c)
+	const made = `select count(*) from pg_class where relnamespace = 'firstseen'::regnamespace and relname ~ '^inbox_\d+$' and relkind = 'r'`
+	before := s.count(made)
+	require.Greater(t, before, 1)
+	_, err := s.pool.Exec(t.Context(), `do $$ begin execute 'drop table firstseen.' || (select max(relname) from pg_class
+		where relnamespace = 'firstseen'::regnamespace and relname ~ '^inbox_\d+$' and relkind = 'r'); end $$`)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return s.count(made) == before }, 60*time.Second, 10*time.Millisecond)
 }

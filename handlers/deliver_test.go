@@ -235,3 +235,17 @@ func TestAnOutcomeIsNeverAnotherMessages(t *testing.T) {
 	b.delivered(2)
 	require.Equal(t, []string{"late", "early", "late"}, c.of("k"), "what can't be written down is delivered again")
 }
+
+// Nobody else may take a lane while its call goes on, for as long as it may.
+func TestALeaseOutlastsItsCall(t *testing.T) {
+	b, c, release := newBench(t), &calls{}, make(chan struct{})
+	p := b.processor(func(cfg *Config) { cfg.HandlerTimeout = 3 * time.Hour }, Registration{Name: "hook",
+		Detached: c.noting(func(context.Context, dedup.Message) error { <-release; return nil })})
+	lanes(t, p)
+	b.process(p, b.messages("a=1"))
+	require.Eventually(t, func() bool { return c.count() == 1 }, 60*time.Second, time.Millisecond)
+	require.Equal(t, 1, b.count(`select count(*) from firstseen.lanes where due_at > now() + interval '2 h 50 min'`))
+	close(release)
+	b.delivered(1)
+	require.Greater(t, newDispatcher(p, p.cfg.Handlers.all[0]).lease, p.cfg.HandlerTimeout+p.cfg.AbandonAfter)
+}

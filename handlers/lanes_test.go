@@ -381,3 +381,38 @@ func TestLanesUnderLoad(t *testing.T) {
 	b.requireOnce(total)
 	require.Zero(t, b.count(`select count(*) from firstseen.dead_letters`))
 }
+
+// A lane worker's transaction is sealed as a batch's is: a COMMIT that a handler slips in must not keep what was done so far,
+// while the message stays parked and is handled again.
+func TestCommitThatAHandlerSendsFromALaneRepeatsNothing(t *testing.T) {
+	for _, sql := range []string{"commit", "commit; begin", "commit and chain"} {
+		t.Run(sql, func(t *testing.T) {
+			b, tries := newBench(t), 0
+			p := b.processor(nil, Registration{Name: "h", Retry: Retry{Base: time.Microsecond, Cap: time.Microsecond, MaxAttempts: 5},
+				Handler: Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+					if tries++; tries == 1 {
+						return errTold
+					}
+					_, err := tx.Exec(ctx, `insert into effects (handler, message_id, key, "offset") values ('h', $1, $2, $3)`, m.ID, string(m.Key), m.Offset)
+					if tries == 2 {
+						_, _ = tx.Conn().PgConn().Exec(ctx, sql).ReadAll()
+					}
+					return err
+				}))})
+			b.process(p, b.messages("k=x"))
+			b.drain(p)
+			require.Greater(t, tries, 2, "it was tried again")
+			require.Equal(t, 1, b.count(`select count(*) from effects`), "effects")
+			require.Equal(t, 1, b.count(`select count(*) from firstseen.inbox`))
+		})
+	}
+}
+
+func TestPausesAfterFailuresWithLanesGrowToTheLease(t *testing.T) {
+	var p pause
+	for _, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, laneLease, laneLease} {
+		p.lengthen(time.Second)
+		require.Equal(t, want, p.length)
+		require.WithinDuration(t, time.Now().Add(want), p.until, time.Minute)
+	}
+}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/firstseen/firstseen/consumer/consumertest"
 	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/migrations"
 )
 
 // shop is a database with a function as a handler, a broker with a topic, and a config for both.
@@ -206,4 +207,30 @@ func withPath(t *testing.T, dsn, path string) string {
 	require.NoError(t, err)
 	u.Path = path
 	return u.String()
+}
+
+func TestRunTakesTheTimeLimitOfHandlersFromTheConfig(t *testing.T) {
+	s := newShop(t, `create function billing.book_order(m firstseen.message) returns void language plpgsql as $$
+		begin perform pg_sleep(case when m.raw_id = '1' then 3600 else 0 end); insert into billing.booked values (m.id); end $$`)
+	s.produce(0, 3)
+	start(t, s.config(s.db.DSN)+"timeouts: {handler: 500ms}\n", "run")
+	eventually(t, func() bool {
+		var n int
+		require.NoError(t, s.db.Pool.QueryRow(t.Context(), `select count(*) from firstseen.parked where raw_id = '1' and attempts > 0`).Scan(&n))
+		return n == 1 && s.booked() == 2
+	})
+}
+
+func TestRunKeepsToTheSchemaOfTheConfig(t *testing.T) {
+	s := newShop(t, booking)
+	_, err := migrations.Up(t.Context(), s.db.DSN, migrations.Config{Schema: "seen"})
+	require.NoError(t, err)
+	_, err = s.db.Pool.Exec(t.Context(), `drop schema firstseen cascade; `+strings.ReplaceAll(booking, "firstseen.", "seen."))
+	require.NoError(t, err)
+	s.produce(0, 3)
+	start(t, strings.Replace(s.config(s.db.DSN), "postgres: {", "postgres: {schema: seen, ", 1), "run")
+	eventually(t, func() bool { return s.booked() == 3 })
+	var n int
+	require.NoError(t, s.db.Pool.QueryRow(t.Context(), `select count(*) from seen.inbox`).Scan(&n))
+	require.Equal(t, 3, n)
 }

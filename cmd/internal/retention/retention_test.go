@@ -3,6 +3,7 @@ package retention
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -263,4 +266,27 @@ func TestLoopSaysWhichRoleIsMissing(t *testing.T) {
 	require.Equal(t, told, p.round(t.Context(), keep2d, "loop", told))
 	require.Equal(t, 1, bytes.Count([]byte(p.log.String()), []byte("grant the role firstseen_retention to this login")), p.log.String())
 	require.Equal(t, stored, p.ids())
+}
+
+// What could not be found out is a reason to keep IDs.
+func TestIDsAreKeptWhereTheTopicsCouldNotBeAsked(t *testing.T) {
+	t.Run("for their oldest messages", func(t *testing.T) {
+		p := newPantry(t)
+		p.commit(p.group, stored)
+		p.fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.TopicAuthorizationFailed, Count: -1,
+			When: func(r kmsg.Request) bool { return r.(*kmsg.ListOffsetsRequest).Topics[0].Partitions[0].Timestamp >= 0 }})
+		p.refuses(keep2d, "the oldest messages of topic "+p.topic+" could not be found out")
+		require.Equal(t, stored, p.ids())
+	})
+	t.Run("for anything once the offsets are known", func(t *testing.T) {
+		p := newPantry(t)
+		p.commit(p.group, stored)
+		known := p.fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch}, Observe: true, Count: -1})
+		p.fake.Cluster.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
+			p.fake.Cluster.KeepControl()
+			return nil, errors.New("hang up"), known.Hits() > 0
+		})
+		p.refuses(keep2d, "how long the topics keep messages could not be found out")
+		require.Equal(t, stored, p.ids())
+	})
 }
