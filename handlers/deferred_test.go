@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
 )
 
 // asConsumer lets a new login consume, and has the bench's store use it.
@@ -27,12 +28,8 @@ func (b *bench) asConsumer() (login string, pool *pgxpool.Pool) {
 		_, err := admin.Exec(context.Background(), `drop owned by `+login+`; drop role `+login)
 		require.NoError(b.t, err)
 	})
-	cfg, err := pgxpool.ParseConfig(b.dsn)
-	require.NoError(b.t, err)
-	cfg.ConnConfig.User = login
-	pool, err = pgxpool.NewWithConfig(context.Background(), cfg)
-	require.NoError(b.t, err)
-	b.t.Cleanup(pool.Close)
+	pool = deduptest.OpenPool(b.t, deduptest.As(b.t, b.dsn, login), nil)
+	var err error
 	b.store, err = dedup.Open(context.Background(), pool, dedup.Config{Inbox: "test"})
 	require.NoError(b.t, err)
 	b.position = b.acquire(0)

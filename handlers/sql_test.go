@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
@@ -192,7 +191,7 @@ func TestSQLFunctionThatDoesNotFitIsNamedWithWhatIsWanted(t *testing.T) {
 	_, err := handlers.NewSQL(t.Context(), s.pool, "nowhere", "app.on_payment")
 	require.ErrorContains(t, err, "there is no type nowhere.message: run `firstseen migrate up`")
 
-	outsider := deduptest.OpenPool(t, s.dsn, func(c *pgxpool.Config) { c.ConnConfig.User = "outsider" })
+	outsider := deduptest.OpenPool(t, deduptest.As(t, s.dsn, "outsider"), nil)
 	_, err = handlers.NewSQL(t.Context(), outsider, "", "app.secret")
 	require.ErrorContains(t, err, "found app.secret(m firstseen.message), which this role may not execute")
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -198,7 +197,7 @@ func TestRolesNeedNoSuperuser(t *testing.T) {
 	_, err := db.Pool.Exec(t.Context(), `create role `+name+` login createrole; alter database `+database+` owner to `+name)
 	require.NoError(t, err)
 	t.Cleanup(func() { dropRole(t, db, name) })
-	dsn := as(t, db.DSN, name)
+	dsn := deduptest.As(t, db.DSN, name)
 	_, err = migrations.Up(t.Context(), dsn, migrations.Config{Schema: "own"})
 	require.NoError(t, err)
 	makeRoles(t, db, `grant firstseen_owner, firstseen_consumer to `+name+` with admin option`)
@@ -257,21 +256,13 @@ func loginDSN(t *testing.T, db *deduptest.DB, member string) string {
 	_, err := db.Pool.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
 	require.NoError(t, err)
 	t.Cleanup(func() { dropRole(t, db, name) })
-	return as(t, db.DSN, name)
+	return deduptest.As(t, db.DSN, name)
 }
 
 func dropRole(t *testing.T, db *deduptest.DB, name string) {
 	_, err := db.Pool.Exec(context.Background(), `reassign owned by `+name+` to current_user; drop owned by `+name+
 		`; drop role `+name, pgx.QueryExecModeSimpleProtocol)
 	require.NoError(t, err)
-}
-
-func as(t *testing.T, dsn, user string) string {
-	t.Helper()
-	u, err := url.Parse(dsn)
-	require.NoError(t, err)
-	u.User = url.User(user)
-	return u.String()
 }
 
 func code(err error) string {

@@ -67,6 +67,25 @@ func create(t testing.TB, admin, template string) string {
 	return dsn
 }
 
+// As is the DSN of another role, which is there: it gets the password of the DSN that is given, which is a superuser's.
+func As(t testing.TB, dsn, role string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatalf("deduptest: %v", err)
+	}
+	if password, has := u.User.Password(); has {
+		set := fmt.Sprintf("alter role %s password '%s'", pgx.Identifier{role}.Sanitize(), password)
+		if err := execute(context.Background(), dsn, set); err != nil {
+			t.Fatalf("deduptest: set the password of role %s: %v", role, err)
+		}
+		u.User = url.UserPassword(role, password)
+	} else {
+		u.User = url.User(role)
+	}
+	return u.String()
+}
+
 // migrated gives the name of the template, and makes it at the first call.
 func (s *server) migrated() (admin, template string, err error) {
 	s.mu.Lock()

@@ -134,7 +134,7 @@ func configurePgBouncer(scratch *child.Scratch, user *child.User, dsn string, po
 listen_addr = 127.0.0.1
 listen_port = %d
 unix_socket_dir =
-auth_type = trust
+auth_type = scram-sha-256
 auth_file = %s
 pool_mode = transaction
 default_pool_size = 20

@@ -122,10 +122,7 @@ func (l *lab) asConsumer(role string) {
 
 // dsnOf names the database, as a role.
 func (l *lab) dsnOf(role string) string {
-	u, err := url.Parse(l.db.DSN)
-	require.NoError(l.t, err)
-	u.User = url.User(role)
-	return u.String()
+	return deduptest.As(l.t, l.db.DSN, role)
 }
 
 func (l *lab) loginAs(role string) {

@@ -8,7 +8,7 @@ import (
 const tailBytes = 2 << 10
 
 func openLog(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 }
 
 // Tail is the end of a log file for an error message: "\n" and the last lines, or nothing where there is

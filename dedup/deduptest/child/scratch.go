@@ -39,10 +39,7 @@ func (s *Scratch) claim(user *User) (err error) {
 	if s.held, err = lock(s.Dir); err != nil {
 		return err
 	}
-	if err := os.Chmod(s.Dir, 0o755); err != nil {
-		return err
-	}
-	if err := user.CanEnter(s.Dir); err != nil {
+	if err := user.CanEnter(s.Dir); err != nil { // which has mode 0700, and will be the user's
 		return err
 	}
 	return user.Own(s.Dir)

@@ -31,7 +31,8 @@ type Config struct {
 	Dir string
 	// Port to listen on, at 127.0.0.1 only. Default a free one.
 	Port int
-	// Password of the superuser, asked for by scram-sha-256. Default none: every connection is trusted.
+	// Password of the superuser, asked for by scram-sha-256: whoever else is on the machine stays out. Default a random
+	// one, which is kept in the data directory.
 	Password string
 	// Settings are the server's configuration parameters. They win over the defaults, which trade safety
 	// at a power failure for speed: fsync and full_page_writes off, 200 connections. Commits stay
@@ -74,13 +75,13 @@ func Start(ctx context.Context, config Config) (*Server, error) {
 func (s *Server) DSN(database string) string {
 	u := url.URL{
 		Scheme:   "postgres",
-		User:     url.User(Superuser),
+		User:     url.UserPassword(Superuser, s.config.Password),
 		Host:     child.Loopback(s.config.Port),
 		Path:     "/" + database,
 		RawQuery: "sslmode=disable",
 	}
-	if s.config.Password != "" {
-		u.User = url.UserPassword(Superuser, s.config.Password)
+	if s.config.Password == "" {
+		u.User = url.User(Superuser)
 	}
 	return u.String()
 }

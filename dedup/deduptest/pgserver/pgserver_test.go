@@ -3,9 +3,9 @@ package pgserver_test
 import (
 	"context"
 	"errors"
+	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -45,13 +45,32 @@ func TestWrongSettingIsReportedWithTheServersWords(t *testing.T) {
 }
 
 func TestPasswordIsAskedFor(t *testing.T) {
-	s := start(t, pgserver.Config{Password: "p@ss/word"})
-	require.Equal(t, "1", queryText(t, s, "select '1'"))
+	for _, password := range []string{"", "p@ss/word"} {
+		s := start(t, pgserver.Config{Password: password})
+		require.Equal(t, "1", queryText(t, s, "select '1'"))
+		u, err := url.Parse(s.DSN("postgres"))
+		require.NoError(t, err)
+		for _, wrong := range []*url.Userinfo{url.UserPassword(pgserver.Superuser, "other"), url.User(pgserver.Superuser)} {
+			u.User = wrong
+			_, err = pgx.Connect(t.Context(), u.String())
+			var refused *pgconn.PgError
+			require.ErrorAs(t, err, &refused)
+			require.Equal(t, "28P01", refused.Code)
+		}
+	}
+}
 
-	_, err := pgx.Connect(t.Context(), strings.Replace(s.DSN("postgres"), "p%40ss", "other", 1))
-	var refused *pgconn.PgError
-	require.ErrorAs(t, err, &refused)
-	require.Equal(t, "28P01", refused.Code)
+// Logs hold statements, with what is in them.
+func TestFilesOfTheServerAreItsUsersOnly(t *testing.T) {
+	s := start(t, pgserver.Config{})
+	for path, mode := range map[string]os.FileMode{
+		filepath.Dir(s.Dir()): 0o700, s.Dir(): 0o700, s.LogFile(): 0o600, filepath.Join(s.Dir(), "firstseen.password"): 0o600,
+	} {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.Equal(t, mode, info.Mode().Perm(), path)
+	}
+	require.Empty(t, queryText(t, s, "show unix_socket_directories"))
 }
 
 func TestDataAndPortStayOverStopAndStart(t *testing.T) {
