@@ -72,7 +72,7 @@ func consumerOf(t *testing.T, db *deduptest.DB) *pgxpool.Pool {
 	_, err = db.Pool.Exec(t.Context(), fmt.Sprintf(`create role %s login in role firstseen_consumer`, login))
 	require.NoError(t, err)
 	t.Cleanup(func() { _, _ = db.Pool.Exec(context.Background(), fmt.Sprintf(`drop role %s`, login)) })
-	return deduptest.OpenPool(t, db.DSN, func(cfg *pgxpool.Config) { cfg.ConnConfig.User = login })
+	return deduptest.OpenPool(t, deduptest.As(t, db.DSN, login), nil)
 }
 
 // byHand has somebody who may work on the positions lock one, and leave it so.
