@@ -2,6 +2,7 @@ package consumer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,7 +19,10 @@ import (
 
 // bookPayment is the effect. It commits together with the message's ID, or not at all.
 func bookPayment(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
-	_, err := tx.Exec(ctx, `update accounts set balance = balance + $2::int where name = $1`, string(m.Key), string(m.Value))
+	tag, err := tx.Exec(ctx, `update accounts set balance = balance + $2::int where name = $1`, string(m.Key), string(m.Value))
+	if err == nil && tag.RowsAffected() == 0 {
+		return errors.New("no such account") // nil would say that the message is done
+	}
 	return err
 }
 
@@ -49,6 +53,10 @@ func Example() {
 		panic(err)
 	}
 
+	// A payment for nobody waits for the account, and nothing waits for it.
+	lost := []kgo.RecordHeader{{Key: "message-id", Value: []byte("payment-4710")}}
+	consumertest.Produce(t, broker, &kgo.Record{Topic: "payments", Key: []byte("bob"), Value: []byte("7"), Headers: lost})
+
 	// The producer, unsure whether its first attempt arrived, sends the payment again.
 	id := []kgo.RecordHeader{{Key: "message-id", Value: []byte("payment-4711")}}
 	consumertest.Produce(t, broker, &kgo.Record{Topic: "payments", Key: []byte("alice"), Value: []byte("100"), Headers: id})
@@ -57,7 +65,7 @@ func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- run(ctx, pool, broker) }()
-	for consumertest.CommittedOffset(t, broker, "billing", "payments", 0) < 2 {
+	for consumertest.CommittedOffset(t, broker, "billing", "payments", 0) < 3 {
 		time.Sleep(10 * time.Millisecond)
 	}
 	cancel()
@@ -66,9 +74,15 @@ func Example() {
 	}
 	var balance int
 	err = pool.QueryRow(context.Background(), `select balance from accounts where name = 'alice'`).Scan(&balance)
+	var waiting string
+	if err := pool.QueryRow(context.Background(), `select raw_id || ': ' || error from firstseen.parked`).Scan(&waiting); err != nil {
+		panic(err)
+	}
 	fmt.Println("messages:", consumertest.EndOffset(t, broker, "payments", 0))
 	fmt.Println("alice has:", balance, err)
+	fmt.Println("to be tried again:", waiting)
 	// Output:
-	// messages: 2
+	// messages: 3
 	// alice has: 100 <nil>
+	// to be tried again: payment-4710: handler book-payment: message payments/0@0: no such account
 }

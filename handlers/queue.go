@@ -13,8 +13,10 @@ import (
 	"github.com/firstseen/firstseen/dedup/failure"
 )
 
-// Queued handles a message by queueing statements on b; they run in the order they were queued in. It is the
-// cheapest kind of per-message handler, for effects that need no answer from the database.
+// Queued handles a message by queueing statements on b; they run in the order they were queued in. It is the cheapest kind
+// of per-message handler, for effects that need no more of the database than a look at each statement's result: a function
+// given to pgx's QueuedQuery.Exec, Query or QueryRow is called with it, and an error of its is the message's. Messages
+// queue before the first of these is called.
 type Queued interface {
 	Queue(b *pgx.Batch, m dedup.Message) error
 }
@@ -57,7 +59,13 @@ func (q queue) handle(ctx context.Context, tx pgx.Tx, r round) (kept int, err er
 		if _, err := tx.Exec(ctx, dedup.UndoSQL()); err != nil {
 			return 0, err
 		}
-		kept, err = p.withoutUndo().send(ctx, tx)
+		p = p.withoutUndo()
+		kept, err = p.send(ctx, tx)
+	}
+	if err != nil {
+		if err := p.takeBack(ctx, tx); err != nil {
+			return 0, err
+		}
 	}
 	return kept, cmp.Or(err, failure)
 }
@@ -67,6 +75,8 @@ type pipeline struct {
 	batch *pgx.Batch
 	undo  bool // is its first statement
 	parts []part
+
+	behind int // savepoints that Postgres has set behind a failure that it knows nothing of
 }
 
 type part struct {
@@ -147,26 +157,54 @@ func (p *pipeline) send(ctx context.Context, tx pgx.Tx) (kept int, err error) {
 // read names the message that a statement failed for. Where the time is over it names none: Postgres holds answers back
 // until there are many, so the message that is waited for may be through already.
 func (p *pipeline) read(ctx context.Context, results pgx.BatchResults) (kept int, err error) {
-	handled := 0
+	handled, statements := 0, p.batch.QueuedQueries
+	if p.undo {
+		statements = statements[1:]
+	}
+	var failed error
 	for _, part := range p.parts {
 		for range part.statements {
-			switch _, err := results.Exec(); {
+			if failed != nil {
+				statements[0].Fn = nil
+			}
+			err := result(results, statements[0])
+			statements = statements[1:]
+			switch {
 			case err == nil:
+			case failed != nil: // Postgres has not run what comes behind
+				return kept, failed
 			case part.message == nil:
 				return kept, savepointError(err)
 			case ctx.Err() != nil:
 				return kept, err
 			default:
-				return kept, messageError(part.message, err)
+				failed = messageError(part.message, err)
 			}
 		}
-		if part.message == nil {
-			kept = handled
-		} else {
+		switch {
+		case part.message != nil:
 			handled++
+		case failed != nil:
+			p.behind++
+		default:
+			kept = handled
 		}
 	}
-	return kept, nil
+	return kept, failed
+}
+
+// result reads a statement's result, by the function that it was queued with where it has one.
+func result(results pgx.BatchResults, q *pgx.QueuedQuery) (err error) {
+	if q.Fn == nil {
+		_, err = results.Exec()
+		return err
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return q.Fn(results)
 }
 
 // savepointError says what it means where Postgres refuses a savepoint.
@@ -183,12 +221,29 @@ type undoError struct{ err error }
 func (e *undoError) Error() string { return e.err.Error() }
 func (e *undoError) Unwrap() error { return e.err }
 
+// takeBack undoes what Postgres has run behind the last savepoint that is kept, where it was somebody else who found it
+// wrong: a function that was given a result.
+func (p *pipeline) takeBack(ctx context.Context, tx pgx.Tx) error {
+	if p.behind == 0 && tx.Conn().PgConn().TxStatus() != 'T' {
+		return nil
+	}
+	for range p.behind {
+		for _, sql := range []string{dedup.UndoSQL(), dedup.ReleaseSQL()} {
+			if _, err := tx.Exec(ctx, sql); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := tx.Exec(ctx, dedup.UndoSQL())
+	return err
+}
+
 // withoutUndo is the pipeline for a transaction where that was taken back by other means. pgx needs it where it has to
 // prepare a statement, which a failed transaction refuses.
 func (p *pipeline) withoutUndo() *pipeline {
 	again := &pipeline{batch: &pgx.Batch{}, parts: p.parts}
 	for _, q := range p.batch.QueuedQueries[1:] {
-		again.batch.Queue(q.SQL, q.Arguments...)
+		again.batch.Queue(q.SQL, q.Arguments...).Fn = q.Fn
 	}
 	return again
 }

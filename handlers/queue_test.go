@@ -2,14 +2,18 @@ package handlers
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -318,4 +322,81 @@ func TestAFailureCostsAQueueOneRoundTrip(t *testing.T) {
 	require.Equal(t, good+2+bury, trips(map[int]string{4: "error", 9: "panic"}))
 	require.Equal(t, good+1+bury, trips(map[int]string{11: "bad"}))
 	require.Equal(t, good+3+1+bury, trips(map[int]string{8: "bad", 9: "bad", 10: "bad", 11: "bad"}), "the last one is taken back by itself")
+}
+
+// asking is a queue whose statements' results are looked at: of messages that say so they are refused.
+func asking(b *pgx.Batch, m dedup.Message) error {
+	insert := func(note string) *pgx.QueuedQuery {
+		return b.Queue(`insert into effects (handler, message_id, key, "offset") values ('h', $1, $2, $3) returning seq`, m.ID, note, m.Offset)
+	}
+	look := func(seq int64) error {
+		switch {
+		case seq == 0:
+			return errors.New("no result")
+		case string(m.Value) == "refused":
+			return errTold
+		case string(m.Value) == "panic":
+			panic(errTold)
+		}
+		return nil
+	}
+	switch m.Offset % 3 {
+	case 0:
+		insert("").QueryRow(func(row pgx.Row) (err error) {
+			var seq int64
+			if err := row.Scan(&seq); err != nil {
+				return err
+			}
+			return look(seq)
+		})
+	case 1:
+		insert("").Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				if err := look(1); err != nil {
+					return err
+				}
+			}
+			return rows.Err()
+		})
+	case 2:
+		insert("").Exec(func(tag pgconn.CommandTag) error { return look(tag.RowsAffected()) })
+	}
+	if string(m.Value) == "sql" {
+		b.Queue(`select 1 / $1::int`, 0).QueryRow(func(row pgx.Row) error { return row.Scan(new(int)) })
+	}
+	insert("")
+	return nil
+}
+
+func TestResultsOfQueuedStatementsAreLookedAtAndRefusedForTheirMessageOnly(t *testing.T) {
+	for _, apart := range []int{0, 4, 16} {
+		for name, others := range map[string]map[int]string{
+			"none":               {},
+			"one":                {5: "refused"},
+			"each way":           {3: "refused", 4: "refused", 5: "refused"},
+			"first and last":     {0: "refused", 11: "refused"},
+			"among those of SQL": {1: "sql", 2: "refused", 3: "sql", 7: "refused", 8: "sql"},
+			"panic":              {6: "panic"},
+			"all":                {0: "refused", 1: "refused", 2: "refused", 3: "sql", 4: "refused", 5: "refused", 6: "panic", 7: "refused", 8: "sql", 9: "refused", 10: "refused", 11: "refused"},
+		} {
+			t.Run(fmt.Sprint(name, apart), func(t *testing.T) {
+				b := newBench(t)
+				p := b.processor(nil, Registration{Name: "h", Handler: Queue(QueuedFunc(asking)), Retry: later})
+				p.cfg.Handlers.all[0].pace.apart = apart
+				require.Equal(t, Result{New: 12 - len(others), Parked: len(others)}, b.process(p, b.values(12, others)))
+				b.requireEffects(12, slices.Collect(maps.Keys(others))...)
+				b.requireWhole(12)
+				require.Equal(t, len(others), b.count(`select coalesce(sum(attempts), 0) from firstseen.parked`))
+			})
+		}
+	}
+}
+
+func TestAQueueWithinAHandlerLooksAtItsResults(t *testing.T) {
+	b := newBench(t)
+	p := b.processor(nil, Registration{Name: "h", Retry: later, Handler: BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
+		return Queue(QueuedFunc(asking)).HandleBatch(ctx, tx, ms)
+	})})
+	require.Equal(t, Result{New: 10, Parked: 2}, b.process(p, b.values(12, map[int]string{4: "refused", 5: "panic"})))
+	b.requireEffects(12, 4, 5)
 }
