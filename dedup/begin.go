@@ -50,3 +50,13 @@ func (s *Store) Begin(ctx context.Context, consumer, topic string, topicID uuid.
 	}
 	return begun, nil
 }
+
+// ForgetPartitions deletes the positions of partitions that a topic does not have any more because it was made anew with
+// fewer: those from partitions on that were set in another topic than topicID. It returns how many there were.
+func (s *Store) ForgetPartitions(ctx context.Context, consumer, topic string, topicID uuid.UUID, partitions int) (gone int, err error) {
+	const sql = `select firstseen.forget_partitions($1, $2, $3, $4)`
+	if err := s.pool.QueryRow(ctx, s.inSchema(sql), consumer, topic, topicID, partitions).Scan(&gone); err != nil {
+		return 0, fmt.Errorf("forget positions of %s in topic %s: %w", consumer, topic, rightsError(err))
+	}
+	return gone, nil
+}

@@ -27,7 +27,7 @@ func rightsError(err error) error {
 }
 
 // missingRightsSQL is what roles.sql grants to firstseen_consumer: functions that run as the owner are for others, but
-// for the one that makes partitions.
+// for two.
 const missingRightsSQL = `
 with me as (select coalesce(nullif($2, ''), current_user)::name as role),
 needed (name, privileges) as (values
@@ -57,7 +57,7 @@ missing (text, kind) as (
 	union all
 	select 'execute of ' || p.proname, 2
 	from me, pg_proc p
-	where p.pronamespace = (select oid from pg_namespace where nspname = $1) and (not p.prosecdef or p.proname = 'make_partitions')
+	where p.pronamespace = (select oid from pg_namespace where nspname = $1) and (not p.prosecdef or p.proname in ('make_partitions', 'forget_partitions'))
 		and not has_function_privilege(me.role, p.oid, 'execute'))
 select text from missing order by kind, text`
 

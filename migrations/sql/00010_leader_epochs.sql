@@ -196,7 +196,29 @@ end
 $$;
 -- +goose StatementEnd
 
+-- forget_partitions deletes a consumer's positions in partitions that a topic, made anew, does not have any more, and says how
+-- many there were. It runs as the schema's owner, so that a consumer can't delete positions otherwise.
+-- +goose StatementBegin
+create or replace function firstseen.forget_partitions(p_consumer text, p_topic text, p_topic_id uuid, p_partitions int)
+returns int
+language plpgsql
+security definer
+set search_path = firstseen, pg_temp
+as $$
+declare
+    v_gone int;
+begin
+    delete from positions p
+    where p.consumer = p_consumer and p.topic = p_topic and p."partition" >= p_partitions and p.topic_id <> p_topic_id;
+    get diagnostics v_gone = row_count;
+    return v_gone;
+end
+$$;
+-- +goose StatementEnd
+revoke execute on function firstseen.forget_partitions from public;
+
 -- +goose Down
+drop function firstseen.forget_partitions;
 drop function firstseen.accept(int, bigint, bigint, bigint, int, int[], uuid[], bytea[], int);
 
 -- accept is the first statement of a batch's transaction. It moves the position from p_from to p_next
