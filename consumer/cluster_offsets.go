@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/firstseen/firstseen/dedup"
 )
 
 // TopicPartition names one partition of a topic.
@@ -39,7 +39,8 @@ type GroupOffset struct {
 // there that was found. It matches ErrNotAllowed where the ACLs are the cause.
 func (c *Cluster) Offsets(ctx context.Context, group string, topics []string) ([]GroupOffset, error) {
 	parts, err := c.partitions(ctx, topics)
-	committed, earliest, stable, end := map[topicPartition]int64{}, map[topicPartition]int64{}, map[topicPartition]int64{}, map[topicPartition]int64{}
+	earliest, stable, end := map[topicPartition]int64{}, map[topicPartition]int64{}, map[topicPartition]int64{}
+	committed := map[topicPartition]reading{}
 	faults := []error{err,
 		c.patiently(ctx, func() (err error) { earliest, err = c.wire.listOffsets(ctx, parts, earliestOffset); return err }),
 		c.patiently(ctx, func() (err error) { stable, err = c.wire.listOffsets(ctx, parts, latestOffset); return err }),
@@ -53,7 +54,7 @@ func (c *Cluster) Offsets(ctx context.Context, group string, topics []string) ([
 	}
 	found := make([]GroupOffset, len(parts))
 	for i, tp := range parts {
-		found[i] = GroupOffset{Topic: tp.topic, Partition: tp.partition, Committed: orNone(committed, tp),
+		found[i] = GroupOffset{Topic: tp.topic, Partition: tp.partition, Committed: committedOrNone(committed, tp),
 			Earliest: orNone(earliest, tp), Stable: orNone(stable, tp), End: orNone(end, tp)}
 	}
 	return found, errors.Join(faults...)
@@ -63,6 +64,14 @@ func (c *Cluster) Offsets(ctx context.Context, group string, topics []string) ([
 func orNone[K comparable](offsets map[K]int64, at K) int64 {
 	if offset, ok := offsets[at]; ok {
 		return offset
+	}
+	return -1
+}
+
+// committedOrNone is the committed offset there, or -1.
+func committedOrNone(committed map[topicPartition]reading, at topicPartition) int64 {
+	if r, ok := committed[at]; ok {
+		return r.offset
 	}
 	return -1
 }
@@ -120,7 +129,11 @@ func (c *Cluster) CommitOffsets(ctx context.Context, group, topic string, next m
 	if len(next) == 0 {
 		return nil
 	}
-	err := c.patiently(ctx, func() error { return c.wire.commitOffsets(ctx, group, topic, next) })
+	commit := groupCommit{group: group, generation: -1, offsets: make(map[topicPartition]reading, len(next))}
+	for p, offset := range next {
+		commit.offsets[topicPartition{topic, p}] = reading{offset: offset}
+	}
+	err := c.patiently(ctx, func() error { return c.wire.commitOffsets(ctx, commit) })
 	for _, inUse := range []error{kerr.UnknownMemberID, kerr.IllegalGeneration, kerr.RebalanceInProgress} {
 		if errors.Is(err, inUse) {
 			err = fmt.Errorf("%w: %w", ErrGroupInUse, err)
@@ -132,40 +145,18 @@ func (c *Cluster) CommitOffsets(ctx context.Context, group, topic string, next m
 	return nil
 }
 
-// commitOffsets commits as nobody's member, which only a group without members allows.
-func (w *wire) commitOffsets(ctx context.Context, group, topic string, next map[int32]int64) error {
-	coordinator, err := w.coordinator(ctx, group)
-	if err != nil {
-		return fmt.Errorf("find the coordinator: %w", err)
-	}
-	answer := kmsg.NewOffsetCommitResponse()
-	// Version 2 lets the broker say how long a commit is kept; from 9 on groups have other kinds of members.
-	err = w.ask(ctx, call{broker: coordinator, request: commitRequest(group, topic, next), min: 2, max: 8}, &answer)
-	if err != nil {
+// CutOff finds out whether a partition's log is not the one that a position was reached in, as after an unclean leader
+// election; then at is where the two part, or where a consumer that read on there would have to begin at the latest. Where the
+// position's leader epoch is not known, or the brokers are older than 2.3, nothing is found.
+func (c *Cluster) CutOff(ctx context.Context, p dedup.StatedPosition) (at int64, found bool, err error) {
+	var parts *parting
+	err = c.patiently(ctx, func() (err error) {
+		tp := topicPartition{p.Topic, p.Partition}
+		parts, _, err = c.wire.parted(ctx, tp, p.TopicID, reading{p.Next, p.LeaderEpoch})
 		return err
+	})
+	if err != nil || parts == nil {
+		return 0, false, err
 	}
-	left := make(map[topicPartition]error, len(next))
-	for p := range next {
-		left[topicPartition{topic, p}] = errLeftOut
-	}
-	for _, t := range answer.Topics {
-		for _, p := range t.Partitions {
-			left[topicPartition{t.Topic, p.Partition}] = kerr.ErrorForCode(p.ErrorCode)
-		}
-	}
-	return joinByPartition(left)
-}
-
-func commitRequest(group, topic string, next map[int32]int64) *kmsg.OffsetCommitRequest {
-	request := kmsg.NewPtrOffsetCommitRequest()
-	request.Group = group
-	t := kmsg.NewOffsetCommitRequestTopic()
-	t.Topic = topic
-	for _, id := range slices.Sorted(maps.Keys(next)) {
-		p := kmsg.NewOffsetCommitRequestTopicPartition()
-		p.Partition, p.Offset = id, next[id]
-		t.Partitions = append(t.Partitions, p)
-	}
-	request.Topics = append(request.Topics, t)
-	return request
+	return parts.at, true, nil
 }

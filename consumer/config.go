@@ -49,8 +49,10 @@ type Config struct {
 	// OnLoss is what happens where messages were deleted before they were read: Continue with what is left
 	// (default), or Hold the partition. Either is reported with the range of offsets.
 	OnLoss Policy
-	// OnReset is what happens where a topic was deleted and created again, or ends below the position: Hold the
-	// partition (default), or Restart it from its first message.
+	// OnReset is what happens where a topic was deleted and created again, or its log is not the one that was read any more,
+	// as after an unclean leader election: Hold the partition (default), or Restart it from where the logs part, which is
+	// the first message of a new topic, and where it is not known exactly. What was seen is a duplicate. A log that was cut
+	// off is held all the same where messages are known by their positions, which others have now.
 	OnReset Policy
 	// OnPostgresBehind is what happens where the position in Postgres is lower than the committed offset, as after
 	// a failover or a restore that lost transactions: start from the Position (default), or trust the Committed

@@ -39,6 +39,7 @@ type decider interface {
 	refresh()                // brings the leaders up to date
 	outOfRange(p *partition) // nothing is at the partition's offset
 	undecodable(p *partition, offset int64, err error)
+	diverged(p *partition, err error) // the log is not the one that was read
 }
 
 // fetchLoops are one loop for each broker that leads any of the partitions.
@@ -182,7 +183,7 @@ func (l *fetchLoop) wanted() (parts []fetchPartition, all bool) {
 			room := p.bytes == 0 || (!full && p.bytes < share)
 			if p.reading && !p.resting && room && !now.Before(p.pausedUntil) {
 				parts = append(parts, fetchPartition{topic: p.topic, topicID: p.topicID, partition: p.partition,
-					leaderEpoch: p.leaderEpoch, offset: p.next, maxBytes: most})
+					leaderEpoch: p.leaderEpoch, offset: p.next, lastEpoch: p.lastEpoch(), maxBytes: most})
 			} else if !p.resting { // a pause may last for days
 				all = false
 			}
@@ -203,6 +204,7 @@ func (l *fetchLoop) wanted() (parts []fetchPartition, all bool) {
 // deliver puts what was fetched where its workers find it.
 func (l *fetchLoop) deliver(fetched []fetchedPartition) {
 	stale := false
+	var diverged *divergedError
 	for i := range fetched {
 		f := &fetched[i]
 		p := l.partitions[topicPartition{f.topic, f.partition}]
@@ -214,6 +216,8 @@ func (l *fetchLoop) deliver(fetched []fetchedPartition) {
 				l.memory.giveBack(f.bytes)
 			}
 			p.answered(fresh)
+		case errors.As(f.err, &diverged):
+			l.decider.diverged(p, f.err)
 		case errors.Is(f.err, kerr.OffsetOutOfRange):
 			l.decider.outOfRange(p)
 		case errors.Is(f.err, kerr.CorruptMessage), errors.Is(f.err, kerr.MessageTooLarge), errors.Is(f.err, kerr.UnsupportedForMessageFormat):
@@ -253,7 +257,7 @@ func (f *fetching) skipLost(p *partition, at, first int64) {
 	f.log.Error("messages were deleted before they were read: LOST", "partition", p.String(),
 		"from", at, "to", first-1, "count", first-at)
 	f.telemetry.skipped(p.topic, first-at)
-	p.readFrom(first)
+	p.readFrom(first, nil)
 }
 
 // outOfRange finds out why there is nothing at a partition's offset, and acts by policy.
@@ -262,11 +266,31 @@ func (s *session) outOfRange(p *partition) {
 	switch {
 	case !ok:
 	case at >= first:
-		s.fault(fmt.Errorf("partition %s ends below the position %d", p, at)) // acquiring it again decides by policy
+		s.refused(p, fmt.Errorf("partition %s ends below the position %d", p, at))
 	case s.cfg.OnLoss == Continue:
 		s.skipLost(p, at, first)
 	default:
 		s.hold(p, &holdError{HeldLost, fmt.Errorf("messages %d to %d were deleted before they were read", at, first-1)})
+	}
+}
+
+func (s *session) diverged(p *partition, err error) {
+	s.refused(p, fmt.Errorf("partition %s: %w", p, err))
+}
+
+// refused is for a leader that has nothing after what was read last. Where it only does not know that epoch the fetches go on
+// without; else acquiring the partition anew finds out where the logs part, and decides by policy.
+func (s *session) refused(p *partition, reason error) {
+	found, named, err := s.wire.parted(s.ctx, p.topicPartition, p.topicID, p.read())
+	switch {
+	case err != nil && s.ctx.Err() == nil:
+		p.stopFor(kafkaHold(err))
+		p.pause(errorPause)
+	case err != nil:
+	case found == nil && !named:
+		p.nameEpochs(false)
+	default:
+		s.fault(reason)
 	}
 }
 

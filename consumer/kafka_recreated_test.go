@@ -113,11 +113,21 @@ func TestRecreatedTopicIsNoticedByTheFetch(t *testing.T) {
 	s.effects(100)
 }
 
-// Brokers before 2.8 have no topic IDs: there a topic that ends below the position shows it.
+// Brokers before 2.8 have no topic IDs: there a topic that ends below the position shows it, or from 2.3 on its leader epoch.
+// Nothing of it is the log that was read.
 func TestTopicThatEndsBelowThePositionIsHeldAndThenReadFromItsFirstMessage(t *testing.T) {
-	for _, running := range []bool{true, false} {
-		t.Run(fmt.Sprintf("running %v", running), func(t *testing.T) {
-			s := newStage(t, consumertest.NewFake(t, kfake.MaxVersions(kversion.V2_7_0())).Addr, 1)
+	for _, c := range []struct {
+		running        bool
+		version        *kversion.Versions
+		reason, reread string
+	}{
+		{true, kversion.V2_7_0(), "part at or below 50", "reading again from where the logs part"},
+		{false, kversion.V2_7_0(), "part at or below 50", "reading again from where the logs part"},
+		{true, kversion.V2_2_0(), "ends at 50, below the position 100", "ends below the position"},
+		{false, kversion.V2_2_0(), "ends at 50, below the position 100", "ends below the position"},
+	} {
+		t.Run(fmt.Sprintf("running %v, %s", c.running, c.version.VersionGuess()), func(t *testing.T) {
+			s := newStage(t, consumertest.NewFake(t, kfake.MaxVersions(c.version)).Addr, 1)
 			s.fill(100)
 			book, stop := s.run(nil)
 			s.caughtUp()
@@ -126,14 +136,14 @@ func TestTopicThatEndsBelowThePositionIsHeldAndThenReadFromItsFirstMessage(t *te
 				consumertest.CreateTopic(t, s.addr, s.topic, 1)
 				s.fill(50)
 			}
-			if running {
+			if c.running {
 				again()
 			} else {
 				stop()
 				again()
 				book, stop = s.run(nil)
 			}
-			s.logged(book, slog.LevelError, "HELD", "partition", s.topic+"/0", "reason", "ends at 50, below the position 100")
+			s.logged(book, slog.LevelError, "HELD", "partition", s.topic+"/0", "reason", c.reason)
 			s.heldBy(consumer.HeldCutOff, 0)
 			s.effects(100)
 			stop()
@@ -141,7 +151,44 @@ func TestTopicThatEndsBelowThePositionIsHeldAndThenReadFromItsFirstMessage(t *te
 			book, _ = s.run(settings(func(c *consumer.Config) { c.OnReset = consumer.Restart }))
 			s.effects(150)
 			s.caughtUp()
-			require.True(t, book.has(slog.LevelError, "ends below the position", "position", "100", "end", "50"))
+			require.True(t, book.has(slog.LevelError, c.reread))
 		})
 	}
+}
+
+// Their positions would have doctor find fault, and retention keep every ID, for ever.
+func TestPartitionsThatATopicMadeAnewLacksAreForgottenWithItsRestart(t *testing.T) {
+	s := newStage(t, consumertest.NewFake(t).Addr, 3)
+	s.fill(10)
+	_, stop := s.run(nil)
+	s.caughtUp()
+	stop()
+	consumertest.DeleteTopic(t, s.addr, s.topic)
+	consumertest.CreateTopic(t, s.addr, s.topic, 1)
+	s.partitions = 1
+	s.fill(5)
+	_, stop = s.run(nil)
+	s.heldBy(consumer.HeldTopicReset, 0)
+	stop()
+	require.Equal(t, 3, s.count(`select count(*) from firstseen.positions`), "nobody has decided yet")
+
+	s.run(settings(func(c *consumer.Config) { c.OnReset = consumer.Restart }))
+	s.effects(35)
+	require.Equal(t, 1, s.count(`select count(*) from firstseen.positions`))
+}
+
+func TestRecreatedTopicIsNotHeldAgainOnceItWasRestarted(t *testing.T) {
+	s := newStage(t, consumertest.NewFake(t).Addr, 1)
+	s.unnamed(100)
+	_, stop := s.run(s.byPosition(consumer.Hold))
+	s.caughtUp()
+	stop()
+	s.recreate(150)
+	_, stop = s.run(s.byPosition(consumer.Restart))
+	s.effects(250)
+	s.caughtUp()
+	stop()
+	s.unnamed(10)
+	s.run(s.byPosition(consumer.Hold))
+	s.effects(260)
 }

@@ -32,6 +32,8 @@ type partition struct {
 	loop        *wake            // of the fetch loop that reads this partition
 	pausedUntil time.Time        // after an error
 	next        int64            // the offset to fetch next
+	epochs      epochs           // up to there
+	unnamed     bool             // fetches name no epoch: the leader does not know it
 	records     []*fetchedRecord // fetched and not taken
 	bytes       int              // what keeping them costs
 	dry         bool             // the last answer brought nothing new
@@ -68,11 +70,13 @@ func (p *partition) at(offset int64) (leader int32, part fetchPartition) {
 		leaderEpoch: p.leaderEpoch, offset: offset, maxBytes: 1}
 }
 
-// readFrom begins, or begins again, to fetch at an offset.
-func (p *partition) readFrom(next int64) {
+// readFrom begins, or begins again, to fetch at an offset. epoch is the leader epoch of the last message before; nil: not
+// known.
+func (p *partition) readFrom(next int64, epoch *int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.next, p.reading = next, true
+	p.epochs.begin(next, epoch)
 	if p.loop != nil {
 		p.loop.up()
 	}
@@ -108,6 +112,7 @@ func (p *partition) add(f *fetchedPartition) bool {
 		fresh = fresh[1:]
 	}
 	p.records = append(p.records, fresh...)
+	p.epochs.add(f.epochs)
 	p.bytes += f.bytes
 	p.next = f.next
 	p.data.up()
@@ -156,7 +161,10 @@ func (p *partition) take(maxRecords, maxBytes int) taken {
 	}
 	t := taken{records: p.records[:n:n], next: p.next, bytes: p.bytes}
 	if n < len(p.records) {
-		t.next = p.records[n].offset
+		t.next = 0 // nothing was taken
+		if n > 0 {
+			t.next = p.records[n-1].offset + 1 // and not the next record's: that may be another epoch's
+		}
 		t.bytes = p.bytes / len(p.records) * n
 	}
 	p.records = p.records[n:]
@@ -189,6 +197,7 @@ func (p *partition) resume(next int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.next, p.resting = next, false
+	p.epochs.cut(next)
 	if p.loop != nil {
 		p.loop.up()
 	}

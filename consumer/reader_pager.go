@@ -97,7 +97,7 @@ func (g *pager) look() {
 		// A broker also answers nothing for what its tiered storage is slow to give. Only what was never tiered can be
 		// missing at the end, so that nothing being there too is the proof.
 		if last, err := g.probe(g.end - 1); err == nil && last.next == g.end-1 {
-			g.partition.readFrom(g.end)
+			g.partition.readFrom(g.end, nil)
 		}
 	}
 }
@@ -106,10 +106,13 @@ func (g *pager) look() {
 func (g *pager) probe(offset int64) (fetchedPartition, error) {
 	found, err := g.peek(g.partition, offset)
 	if err == nil && found.lastStable < 0 {
-		err = errors.New("throttled")
+		err = errThrottled
 	}
 	return found, err
 }
+
+// errThrottled says that a broker has answered nothing, to have its client slow down.
+var errThrottled = errors.New("throttled")
 
 // short gives up where the partition goes on to end below the range's end. A new leader is behind only for a moment.
 func (g *pager) short() {

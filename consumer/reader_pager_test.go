@@ -46,7 +46,7 @@ func TestPagesHoldNoRecordTwiceWhereTwoLeadersAnswered(t *testing.T) {
 				})
 				defer p.finish()
 				g := &pager{pass: p, partition: newPartition(topicPartition{"orders", 3}, topicMetadata{}, topic), end: 35}
-				g.partition.readFrom(0)
+				g.partition.readFrom(0, nil)
 				for _, a := range answers {
 					f := recordsAt(a[0], a[1])
 					p.memory.take(f.bytes)

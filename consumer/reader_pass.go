@@ -84,7 +84,7 @@ func (p *pass) begin(r *Reader, ranges []Range) (pagers []*pager, err error) {
 		b := newPartition(topicPartition{topic.name, r.Partition}, topic, p.settings)
 		b.heldIn(p.holds)
 		b.end = end
-		b.readFrom(r.From)
+		b.readFrom(r.From, nil)
 		p.partitions[b.topicPartition] = b
 		pagers = append(pagers, &pager{pass: p, partition: b, next: r.From, end: end})
 	}
@@ -125,6 +125,7 @@ func (p *pass) outOfRange(b *partition) {
 	switch {
 	case !ok:
 	case at >= first:
+		b.nameEpochs(false) // a leader that keeps none has nothing after any
 		b.pause(errorPause) // a leader that is new is behind for a moment; if it stays so, the pager gives up
 	case p.cfg.OnLoss == Continue:
 		p.skipLost(b, at, first)
@@ -135,3 +136,8 @@ func (p *pass) outOfRange(b *partition) {
 
 // undecodable ends the pass.
 func (p *pass) undecodable(_ *partition, _ int64, err error) { p.fail(err) }
+
+// diverged ends the pass.
+func (p *pass) diverged(b *partition, err error) {
+	p.fail(fmt.Errorf("partition %d was cut off while it was read: %w", b.partition, err))
+}

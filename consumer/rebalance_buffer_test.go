@@ -8,7 +8,7 @@ import (
 
 func TestBatchWithoutARecordLeftGivesItsRoomBack(t *testing.T) {
 	p := &partition{data: newWake()}
-	p.readFrom(9)
+	p.readFrom(9, nil)
 	p.add(&fetchedPartition{next: 10, bytes: 1 << 20}) // offsets 0 to 9, of which compaction took 9
 	require.True(t, p.beyond(9))
 	got := p.take(100, 1<<20)

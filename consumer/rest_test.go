@@ -28,7 +28,7 @@ func offsetsOf(t taken) (offsets []int64) {
 // further back.
 func TestAnswersFromBeforeAPauseLeaveNoGapAfterIt(t *testing.T) {
 	p := newPartition(topicPartition{"orders", 3}, topicMetadata{}, Topic{})
-	p.readFrom(100)
+	p.readFrom(100, nil)
 	require.True(t, p.add(fetchedRun(100, 105)))
 	require.Equal(t, []int64{100, 101}, offsetsOf(p.take(2, 1<<20)))
 	require.True(t, p.add(fetchedRun(105, 110)))
@@ -50,7 +50,7 @@ func TestAnswersThatMeetAResumeLeaveNoGap(t *testing.T) {
 	p := newPartition(topicPartition{"orders", 3}, topicMetadata{}, Topic{})
 	late := fetchedRun(110, 120)
 	for range 1000 {
-		p.readFrom(110)
+		p.readFrom(110, nil)
 		p.rest()
 		var resumed atomic.Bool
 		begun := make(chan struct{})
@@ -72,7 +72,7 @@ func TestAnswersThatMeetAResumeLeaveNoGap(t *testing.T) {
 
 func TestAHeldPartitionStaysHeldThroughAPause(t *testing.T) {
 	p := newPartition(topicPartition{"orders", 3}, topicMetadata{}, Topic{})
-	p.readFrom(100)
+	p.readFrom(100, nil)
 	p.stopReading()
 	p.rest()
 	p.resume(100)
@@ -81,7 +81,7 @@ func TestAHeldPartitionStaysHeldThroughAPause(t *testing.T) {
 
 func TestARestingPartitionGivesItsRoomBackAndRemembersItsLagTime(t *testing.T) {
 	p := newPartition(topicPartition{"orders", 3}, topicMetadata{}, Topic{})
-	p.readFrom(100)
+	p.readFrom(100, nil)
 	p.add(fetchedRun(100, 110))
 	front := p.oldestWaiting()
 	require.Equal(t, 10, p.rest())
@@ -94,7 +94,7 @@ func TestARestingPartitionDoesNotMakeFetchesOfItsSiblingsShort(t *testing.T) {
 	for _, id := range []int32{1, 3} {
 		p := newPartition(topicPartition{"orders", id}, topicMetadata{}, Topic{})
 		p.lead(partitionMetadata{leader: 7})
-		p.readFrom(100)
+		p.readFrom(100, nil)
 		f.partitions[p.topicPartition] = p
 	}
 	loop := &fetchLoop{fetching: f, fetchTurf: fetchTurf{7, 1}, wake: newWake()}

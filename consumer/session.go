@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/firstseen/firstseen/dedup/holds"
 )
@@ -37,7 +40,7 @@ func newSession(c *Consumer, g *kafka.Generation, topics map[string]topicMetadat
 		c: c, generation: g, topics: topics,
 		fetching: fetching{cfg: &c.cfg, wire: c.wire, memory: c.memory, holds: c.holds, telemetry: c.telemetry, log: c.log.With("generation", g.ID),
 			partitions: map[topicPartition]*partition{}},
-		offsets: offsets{done: map[topicPartition]int64{}, committed: map[topicPartition]int64{}},
+		offsets: offsets{done: map[topicPartition]reading{}, committed: map[topicPartition]reading{}},
 		done:    make(chan struct{}),
 	}
 	s.decider = s
@@ -130,7 +133,7 @@ func (s *session) assigned() bool {
 }
 
 // lookUp finds out how far the group is. Topics that are new to Postgres are begun first, all partitions at once.
-func (s *session) lookUp(parts []topicPartition) (committed map[topicPartition]int64, err error) {
+func (s *session) lookUp(parts []topicPartition) (committed map[topicPartition]reading, err error) {
 	if err := s.c.processor.LookUpPauses(s.ctx); err != nil { // before anything is processed
 		return nil, err
 	}
@@ -149,8 +152,11 @@ func (s *session) lookUp(parts []topicPartition) (committed map[topicPartition]i
 func (s *session) begin(topic string) error {
 	store, cfg := s.c.processor.Store(), &s.c.cfg
 	known, err := store.KnowsTopic(s.ctx, cfg.Group, topic)
-	if err != nil || known {
+	if err != nil {
 		return err
+	}
+	if known {
+		return s.forgetGone(topic)
 	}
 	var parts []topicPartition
 	for _, p := range s.topics[topic].partitions {
@@ -168,19 +174,36 @@ func (s *session) begin(topic string) error {
 	if err != nil {
 		return kafkaHold(err)
 	}
-	next := make(map[int32]int64, len(parts))
+	next, epochs := make(map[int32]int64, len(parts)), map[int32]int32{}
 	for _, tp := range parts {
 		next[tp.partition] = first[tp]
-		if offset, ok := committed[tp]; ok {
-			next[tp.partition] = offset
+		if at, ok := committed[tp]; ok {
+			next[tp.partition] = at.offset
+			if at.epoch != nil {
+				epochs[tp.partition] = *at.epoch
+			}
 		}
 	}
-	begun, err := store.Begin(s.ctx, cfg.Group, topic, s.topics[topic].id, next, nil)
-	for tp, offset := range committed {
+	begun, err := store.Begin(s.ctx, cfg.Group, topic, s.topics[topic].id, next, epochs)
+	for tp, at := range committed {
 		if begun {
 			s.log.Warn("Kafka has a committed offset and Postgres nothing: taking over the group where it stands",
-				"partition", tp.String(), "offset", offset)
+				"partition", tp.String(), "offset", at.offset)
 		}
+	}
+	return err
+}
+
+// forgetGone forgets the positions of partitions that a topic, made anew, does not have any more, where that is decided to be
+// as it should. Nobody would be given them.
+func (s *session) forgetGone(topic string) error {
+	now, cfg := s.topics[topic], &s.c.cfg
+	if cfg.OnReset != Restart || now.id == uuid.Nil {
+		return nil
+	}
+	gone, err := s.c.processor.Store().ForgetPartitions(s.ctx, cfg.Group, topic, now.id, len(now.partitions))
+	if gone > 0 {
+		s.log.Warn("the topic was created again with fewer partitions: the positions of the others are forgotten", "topic", topic, "positions", gone)
 	}
 	return err
 }
@@ -257,49 +280,54 @@ func changed(name string, before, now topicMetadata, subscribed bool) error {
 // offsets are how far the session's partitions are processed, and how far that is committed to Kafka.
 type offsets struct {
 	mu        sync.Mutex
-	done      map[topicPartition]int64
-	committed map[topicPartition]int64
+	done      map[topicPartition]reading
+	committed map[topicPartition]reading
 }
 
-func (o *offsets) processed(tp topicPartition, next int64) {
+func (o *offsets) processed(tp topicPartition, to reading) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.done[tp] = next
+	o.done[tp] = to
 }
 
-func (o *offsets) committedTo(tp topicPartition) (next int64, ok bool) {
+func (o *offsets) committedTo(tp topicPartition) (to reading, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	next, ok = o.committed[tp]
-	return next, ok
+	to, ok = o.committed[tp]
+	return to, ok
+}
+
+// takeBack has the next commit move a partition's offset back: what was committed is of a log that is no more.
+func (o *offsets) takeBack(tp topicPartition) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.committed, tp)
 }
 
 // of gives how far a partition is processed and committed; -1 where that is not known.
 func (o *offsets) of(tp topicPartition) (done, committed int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return orNone(o.done, tp), orNone(o.committed, tp)
+	return committedOrNone(o.done, tp), committedOrNone(o.committed, tp)
 }
 
 // toCommit gives what is processed beyond what is committed: offsets are never moved back, whatever Postgres says.
-func (o *offsets) toCommit() map[topicPartition]int64 {
+func (o *offsets) toCommit() map[topicPartition]reading {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	ahead := map[topicPartition]int64{}
-	for tp, next := range o.done {
-		if last, ok := o.committed[tp]; !ok || next > last {
-			ahead[tp] = next
+	ahead := map[topicPartition]reading{}
+	for tp, to := range o.done {
+		if last, ok := o.committed[tp]; !ok || to.offset > last.offset {
+			ahead[tp] = to
 		}
 	}
 	return ahead
 }
 
-func (o *offsets) commit(to map[topicPartition]int64) {
+func (o *offsets) commit(to map[topicPartition]reading) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for tp, next := range to {
-		o.committed[tp] = next
-	}
+	maps.Copy(o.committed, to)
 }
 
 func (s *session) commitOften() {
@@ -308,28 +336,23 @@ func (s *session) commitOften() {
 	}
 }
 
-// commit sends the offsets of finished work to Kafka, through the generation that owns the partitions. A failure
-// loses nothing: the position in Postgres holds, and a later commit covers this one.
+// commit sends the offsets of finished work to Kafka, as the member of the generation that owns the partitions. A failure
+// loses nothing: the position in Postgres holds, and a later commit covers this one. It is our own request, for kafka-go's has
+// no leader epochs.
 func (s *session) commit(ctx context.Context) {
 	ahead := s.offsets.toCommit()
 	if len(ahead) == 0 {
 		return
 	}
-	byTopic := map[string]map[int]int64{}
-	for tp, next := range ahead {
-		if byTopic[tp.topic] == nil {
-			byTopic[tp.topic] = map[int]int64{}
-		}
-		byTopic[tp.topic][int(tp.partition)] = next
-	}
-	err := s.generation.CommitOffsets(byTopic)
+	g := s.generation
+	err := s.wire.commitOffsets(ctx, groupCommit{group: g.GroupID, generation: g.ID, member: g.MemberID, offsets: ahead})
 	switch {
 	case err == nil:
 		s.offsets.commit(ahead)
 		s.c.commits.End()
-	case errors.Is(err, kafka.RebalanceInProgress):
+	case errors.Is(err, kerr.RebalanceInProgress):
 		s.log.Debug("offsets not committed, the group is rebalancing", "error", err)
-	case errors.Is(err, kafka.IllegalGeneration), errors.Is(err, kafka.UnknownMemberId), errors.Is(err, kafka.NotCoordinatorForGroup):
+	case errors.Is(err, kerr.IllegalGeneration), errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.NotCoordinator):
 		s.fault(fmt.Errorf("commit offsets: %w", err)) // kafka-go would go on in this generation for ever
 	case ctx.Err() == nil:
 		s.c.commits.Wait(holds.Kafka, fmt.Errorf("commit offsets: %w", err)) // the next commit covers them

@@ -8,9 +8,9 @@ import (
 
 // startFacts are what is known of a partition when its position has been acquired.
 type startFacts struct {
-	committed        int64 // valid where hasCommit
+	committed        reading // valid where hasCommit
 	hasCommit        bool
-	position         int64 // valid where hasPosition
+	position         reading // valid where hasPosition
 	hasPosition      bool
 	positionID       uuid.UUID // the topic that the position was set in
 	topicID          uuid.UUID // the topic as it is now
@@ -21,8 +21,10 @@ type startFacts struct {
 // start is where to begin, and what an operator should hear about it.
 type start struct {
 	offset int64 // or earliestOffset
-	warn   string
-	hold   error // do not begin
+	// read is what the log must still be: up to the offset, or beyond it, to the position.
+	read reading
+	warn string
+	hold error // do not begin
 }
 
 // decide picks a partition's first offset. Whatever it picks is safe for effects, as what was seen is a duplicate;
@@ -36,12 +38,15 @@ func (f *startFacts) decide() start {
 	case recreated:
 		return start{hold: &holdError{HeldTopicReset,
 			fmt.Errorf("the topic was deleted and created again (it was %s and is %s)", f.positionID, f.topicID)}}
-	case f.hasPosition && f.hasCommit && f.committed > f.position:
+	case f.hasPosition && f.hasCommit && f.committed.offset > f.position.offset:
 		return f.postgresBehind()
-	case f.hasPosition && f.hasCommit:
-		return start{offset: f.committed}
+	case f.hasPosition && f.hasCommit && f.committed.offset < f.position.offset:
+		if f.committed.epoch == nil {
+			return start{offset: f.committed.offset, read: f.position}
+		}
+		return start{offset: f.committed.offset, read: f.committed}
 	case f.hasPosition:
-		return start{offset: f.position}
+		return start{offset: f.position.offset, read: f.position}
 	case f.hasCommit:
 		return start{offset: earliestOffset, warn: "Kafka has a committed offset and Postgres, which knows the topic, no position: " +
 			"Postgres lost it; starting from the first message"}
@@ -51,10 +56,10 @@ func (f *startFacts) decide() start {
 
 func (f *startFacts) postgresBehind() start {
 	if f.onPostgresBehind == Committed {
-		return start{offset: f.committed, warn: fmt.Sprintf("the position in Postgres is behind the committed offset: "+
-			"SKIPPING %d to %d, as configured", f.position, f.committed-1)}
+		return start{offset: f.committed.offset, read: f.committed, warn: fmt.Sprintf("the position in Postgres is behind the committed offset: "+
+			"SKIPPING %d to %d, as configured", f.position.offset, f.committed.offset-1)}
 	}
-	return start{offset: f.position, warn: fmt.Sprintf("the position in Postgres, %d, is behind the committed offset, %d: Postgres was "+
+	return start{offset: f.position.offset, read: f.position, warn: fmt.Sprintf("the position in Postgres, %d, is behind the committed offset, %d: Postgres was "+
 		"set back, or the group moved forward by hand; starting from the position (to skip on purpose, set on_postgres_behind: committed)",
-		f.position, f.committed)}
+		f.position.offset, f.committed.offset)}
 }

@@ -31,6 +31,7 @@ var errPartial = errors.New("the record set ends within a batch")
 // batch is a record batch in the message format 2, the only one since Kafka 0.11 (KIP-98).
 type batch struct {
 	first, last    int64 // offsets; last outlives the record that it belonged to (KAFKA-5443)
+	leaderEpoch    int32 // of the leader that took it in; -1 where that knew none
 	attributes     int16
 	firstTimestamp int64
 	maxTimestamp   int64
@@ -73,6 +74,7 @@ func parseBatch(in []byte) batch {
 	first := int64(be.Uint64(in))
 	return batch{
 		first:          first,
+		leaderEpoch:    int32(be.Uint32(in[12:])),
 		crc:            be.Uint32(in[17:]),
 		attributes:     int16(be.Uint16(in[21:])),
 		last:           first + int64(int32(be.Uint32(in[23:]))),

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	fetchByName = 11 // the last version without the flexible encoding
+	fetchByName = 12 // the last version that names topics by name
 	fetchByID   = 13 // names topics by ID only (KIP-516)
 	fetchOldest = 4  // the first one with message format 2 and read_committed (KIP-98)
 )
@@ -25,6 +25,7 @@ type fetchPartition struct {
 	partition   int32
 	leaderEpoch int32 // as metadata told it, -1 where it told none
 	offset      int64
+	lastEpoch   *int32 // the leader epoch of the last message before offset; nil: not known
 	// maxBytes is where the broker stops adding batches of this partition. The first batch of a
 	// response comes whole however large it is (KIP-74).
 	maxBytes int32
@@ -46,6 +47,8 @@ type fetchedPartition struct {
 	// records are those that read_committed shows, in the order of their offsets. They share memory
 	// with each other.
 	records []*fetchedRecord
+	// epochs are the leader epochs of what was decoded, records or not.
+	epochs []epochStart
 	// from is the offset that was asked for.
 	from int64
 	// next is the offset to fetch next: past control records, aborted data and gaps of compaction. It
@@ -55,7 +58,7 @@ type fetchedPartition struct {
 	highWatermark, lastStable, logStart int64
 	// bytes is what keeping the records costs in memory.
 	bytes int
-	// err is Kafka's error for the partition (package kerr), or wraps kerr.CorruptMessage,
+	// err is Kafka's error for the partition (package kerr), a *divergedError, or wraps kerr.CorruptMessage,
 	// kerr.MessageTooLarge or kerr.UnsupportedForMessageFormat where the batch at next cannot be decoded.
 	err error
 }
@@ -115,6 +118,9 @@ func fetchRequest(parts []fetchPartition, opts fetchOptions) *kmsg.FetchRequest 
 		partition := kmsg.NewFetchRequestTopicPartition()
 		partition.Partition, partition.CurrentLeaderEpoch = p.partition, p.leaderEpoch
 		partition.FetchOffset, partition.PartitionMaxBytes = p.offset, p.maxBytes
+		if p.lastEpoch != nil {
+			partition.LastFetchedEpoch = *p.lastEpoch
+		}
 		request.Topics[i].Partitions = append(request.Topics[i].Partitions, partition)
 	}
 	return request
@@ -174,6 +180,9 @@ func (w *wire) decodePartition(p fetchPartition, a partitionResponse, room *budg
 		copies:         2*len(a.records) < whole,
 	}
 	err := kerr.ErrorForCode(a.errorCode)
+	if err == nil && a.diverged != nil {
+		err = a.diverged
+	}
 	if err == nil {
 		err = d.decode(a.records)
 	}
@@ -182,7 +191,7 @@ func (w *wire) decodePartition(p fetchPartition, a partitionResponse, room *budg
 	}
 	return fetchedPartition{
 		topic: p.topic, partition: p.partition,
-		records: d.records, from: p.offset, next: d.next, bytes: d.bytes,
+		records: d.records, epochs: d.epochs, from: p.offset, next: d.next, bytes: d.bytes,
 		highWatermark: a.highWatermark, lastStable: a.lastStable, logStart: a.logStart,
 		err: err,
 	}

@@ -27,6 +27,9 @@ import (
 //	seq 1 200 | sed 's/.*/key-&\tvalue-&.../' | kafka-console-producer --topic java-zstd --compression-codec zstd
 var writeSeeds = flag.String("write-seeds", "", "topics, with commas between, to write as fuzz seeds")
 
+// inflexible is the last version before the flexible encoding.
+const inflexible = 11
+
 const seedFolder = "testdata/fuzz/FuzzFetchResponse"
 
 func TestWriteFuzzSeeds(t *testing.T) {
@@ -37,7 +40,7 @@ func TestWriteFuzzSeeds(t *testing.T) {
 	require.NoError(t, os.MkdirAll(seedFolder, 0o755))
 	for topic := range strings.SplitSeq(*writeSeeds, ",") {
 		leader, part := w.at(t, topic, 0)
-		for _, latest := range []int16{fetchByName, fetchByID} {
+		for _, latest := range []int16{inflexible, fetchByID} {
 			body, err := w.do(t.Context(), call{
 				broker: leader, request: fetchRequest([]fetchPartition{part}, eager), min: latest, max: latest,
 				limit: 1 << 20, wait: time.Second,
@@ -62,7 +65,7 @@ func readSeed(t testing.TB, name string) (version int16, body []byte) {
 
 func TestDecodeReadsWhatTheJavaProducerWrote(t *testing.T) {
 	for codec := range codecs {
-		for _, version := range []int16{fetchByName, fetchByID} {
+		for _, version := range []int16{inflexible, fetchByID} {
 			name := fmt.Sprintf("java-%s-v%d", codec, version)
 			t.Run(name, func(t *testing.T) {
 				version, body := readSeed(t, name)

@@ -158,9 +158,9 @@ func joinByPartition(faults map[topicPartition]error) error {
 // committedOffsets asks a group's coordinator for its committed offsets. A partition without a commit is
 // absent in the map; whatever else keeps an offset from being known is an error and never an absence,
 // also a commit that a producer's transaction has under way (KIP-447).
-func (w *wire) committedOffsets(ctx context.Context, group string, parts []topicPartition) (map[topicPartition]int64, error) {
+func (w *wire) committedOffsets(ctx context.Context, group string, parts []topicPartition) (map[topicPartition]reading, error) {
 	if len(parts) == 0 {
-		return map[topicPartition]int64{}, nil
+		return map[topicPartition]reading{}, nil
 	}
 	coordinator, err := w.coordinator(ctx, group)
 	if err != nil {
@@ -173,7 +173,7 @@ func (w *wire) committedOffsets(ctx context.Context, group string, parts []topic
 		err = kerr.ErrorForCode(answer.ErrorCode)
 	}
 	if errors.Is(err, kerr.GroupIDNotFound) {
-		return map[topicPartition]int64{}, nil // kfake's way to say that there is no commit
+		return map[topicPartition]reading{}, nil // kfake's way to say that there is no commit
 	}
 	if err != nil {
 		return nil, fmt.Errorf("committed offsets of group %s from broker %d: %w", group, coordinator, err)
@@ -185,8 +185,8 @@ func (w *wire) committedOffsets(ctx context.Context, group string, parts []topic
 	return found, nil
 }
 
-func readCommitted(parts []topicPartition, answer *kmsg.OffsetFetchResponse) (map[topicPartition]int64, error) {
-	found := make(map[topicPartition]int64, len(parts))
+func readCommitted(parts []topicPartition, answer *kmsg.OffsetFetchResponse) (map[topicPartition]reading, error) {
+	found := make(map[topicPartition]reading, len(parts))
 	left := make(map[topicPartition]error, len(parts))
 	for _, tp := range parts {
 		left[tp] = errLeftOut
@@ -195,9 +195,14 @@ func readCommitted(parts []topicPartition, answer *kmsg.OffsetFetchResponse) (ma
 		for _, p := range t.Partitions {
 			tp := topicPartition{t.Topic, p.Partition}
 			left[tp] = kerr.ErrorForCode(p.ErrorCode)
-			if p.Offset >= 0 {
-				found[tp] = p.Offset
+			if p.Offset < 0 {
+				continue
 			}
+			at := reading{offset: p.Offset}
+			if p.LeaderEpoch >= 0 { // from version 5 on, where who committed it gave one
+				at.epoch = &p.LeaderEpoch
+			}
+			found[tp] = at
 		}
 	}
 	return found, joinByPartition(left)
@@ -212,6 +217,58 @@ func committedRequest(group string, parts []topicPartition) *kmsg.OffsetFetchReq
 	}
 	for name, partitions := range byTopic {
 		topic := kmsg.NewOffsetFetchRequestTopic()
+		topic.Topic, topic.Partitions = name, partitions
+		request.Topics = append(request.Topics, topic)
+	}
+	return request
+}
+
+// groupCommit is what a group has read. generation is -1 and member empty for nobody's, which only a group without members
+// allows.
+type groupCommit struct {
+	group      string
+	generation int32
+	member     string
+	offsets    map[topicPartition]reading
+}
+
+func (w *wire) commitOffsets(ctx context.Context, c groupCommit) error {
+	coordinator, err := w.coordinator(ctx, c.group)
+	if err != nil {
+		return fmt.Errorf("find the coordinator: %w", err)
+	}
+	answer := kmsg.NewOffsetCommitResponse()
+	// Version 2 lets the broker say how long a commit is kept, 6 has leader epochs; from 9 on groups have other kinds of members.
+	err = w.ask(ctx, call{broker: coordinator, request: commitRequest(c), min: 2, max: 8}, &answer)
+	if err != nil {
+		return err
+	}
+	left := make(map[topicPartition]error, len(c.offsets))
+	for tp := range c.offsets {
+		left[tp] = errLeftOut
+	}
+	for _, t := range answer.Topics {
+		for _, p := range t.Partitions {
+			left[topicPartition{t.Topic, p.Partition}] = kerr.ErrorForCode(p.ErrorCode)
+		}
+	}
+	return joinByPartition(left)
+}
+
+func commitRequest(c groupCommit) *kmsg.OffsetCommitRequest {
+	request := kmsg.NewPtrOffsetCommitRequest()
+	request.Group, request.Generation, request.MemberID = c.group, c.generation, c.member
+	byTopic := make(map[string][]kmsg.OffsetCommitRequestTopicPartition)
+	for tp, read := range c.offsets {
+		p := kmsg.NewOffsetCommitRequestTopicPartition()
+		p.Partition, p.Offset = tp.partition, read.offset
+		if read.epoch != nil {
+			p.LeaderEpoch = *read.epoch
+		}
+		byTopic[tp.topic] = append(byTopic[tp.topic], p)
+	}
+	for name, partitions := range byTopic {
+		topic := kmsg.NewOffsetCommitRequestTopic()
 		topic.Topic, topic.Partitions = name, partitions
 		request.Topics = append(request.Topics, topic)
 	}

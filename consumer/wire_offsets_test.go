@@ -110,7 +110,7 @@ func TestCommittedOffsetsTellNoCommitFromAnError(t *testing.T) {
 		topic, group := consumertest.Name(t), consumertest.Name(t)
 		consumertest.CreateTopic(t, w.addr, topic, 2)
 		parts := []topicPartition{{topic, 0}, {topic, 1}}
-		var got map[topicPartition]int64
+		var got map[topicPartition]reading
 		require.Eventually(t, func() bool {
 			var err error
 			got, err = w.committedOffsets(t.Context(), group, parts)
@@ -121,7 +121,13 @@ func TestCommittedOffsetsTellNoCommitFromAnError(t *testing.T) {
 		w.commit(t, group, topic, 1, 42)
 		got, err := w.committedOffsets(t.Context(), group, parts)
 		require.NoError(t, err)
-		require.Equal(t, map[topicPartition]int64{parts[1]: 42}, got)
+		require.Equal(t, map[topicPartition]reading{parts[1]: {offset: 42}}, got)
+
+		set := map[topicPartition]reading{parts[0]: {7, new(int32(0))}, parts[1]: {43, nil}}
+		require.NoError(t, w.commitOffsets(t.Context(), groupCommit{group: group, generation: -1, offsets: set}))
+		got, err = w.committedOffsets(t.Context(), group, parts)
+		require.NoError(t, err)
+		require.Equal(t, set, got, "with the leader epoch, where one was given")
 	})
 }
 

@@ -80,6 +80,7 @@ type recordDecoder struct {
 	copies  bool // records are copied out of the response, most of which is not theirs
 
 	records []*fetchedRecord
+	epochs  []epochStart
 	next    int64
 	bytes   int
 	names   []dedup.Header // headers of the last record, whose names mostly come again
@@ -121,6 +122,7 @@ func (d *recordDecoder) take(b *batch) error {
 		}
 		d.keep(b, records)
 	}
+	d.epochs = noteEpoch(d.epochs, max(b.first, d.next)+1, b.leaderEpoch)
 	d.next = b.last + 1
 	return nil
 }

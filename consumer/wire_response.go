@@ -26,6 +26,7 @@ type partitionResponse struct {
 	logStart      int64
 	aborted       []abortedTransaction
 	records       []byte
+	diverged      *divergedError
 }
 
 // abortedTransaction tells from which offset on a producer's records are part of an aborted transaction.
@@ -108,8 +109,29 @@ func (r *responseReader) partition() partitionResponse {
 	} else {
 		p.records = r.NullableBytes()
 	}
-	r.tags()
+	if r.flexible() {
+		p.diverged = r.diverged()
+	}
 	return p
+}
+
+// divergingEpoch is the tag of a partition's field that says where its log is not the one that was read (KIP-595).
+const divergingEpoch = 0
+
+// diverged reads a partition's tagged fields, most of which are of no use here.
+func (r *responseReader) diverged() (d *divergedError) {
+	for n := r.Uvarint(); n > 0 && r.Ok(); n-- {
+		tag := r.Uvarint()
+		field := kbin.Reader{Src: r.Span(int(r.Uvarint()))}
+		if tag != divergingEpoch {
+			continue
+		}
+		d = &divergedError{epoch: field.Int32(), end: field.Int64()}
+		if !field.Ok() {
+			r.Span(-1) // marks the reader as failed
+		}
+	}
+	return d
 }
 
 // arrayLen reads the length of an array, and refuses one that the rest of the response is too short

@@ -52,11 +52,33 @@ func TestReadFetchResponseOfEveryVersion(t *testing.T) {
 		}
 		require.Equal(t, []abortedTransaction{{5, 6}}, p.aborted)
 		require.Equal(t, "records", string(p.records))
+		require.Nil(t, p.diverged)
 
 		for cut := range body {
 			_, err := readFetchResponse(body[:cut], version)
 			require.Error(t, err, "version %d cut at %d", version, cut)
 		}
+	}
+}
+
+func TestReadFetchResponseTellsWhereTheLogsPart(t *testing.T) {
+	for _, version := range []int16{fetchByName, fetchByID} {
+		body := encodeResponse(version, func(_ *kmsg.FetchResponse, p *kmsg.FetchResponseTopicPartition) {
+			p.CurrentLeader.LeaderID = 7
+			p.DivergingEpoch.Epoch, p.DivergingEpoch.EndOffset = 4, 12
+			p.RecordBatches = []byte{}
+		})
+		answer, err := readFetchResponse(body, version)
+		require.NoError(t, err)
+		require.Equal(t, &divergedError{epoch: 4, end: 12}, answer.partitions[0].diverged)
+		for cut := range body {
+			_, err := readFetchResponse(body[:cut], version)
+			require.Error(t, err, "version %d cut at %d", version, cut)
+		}
+		got := newWire(nil, nil, "", 0).decode([]fetchPartition{{topic: "orders", topicID: testTopicID, partition: 3, offset: 20}}, answer, eager)
+		var diverged *divergedError
+		require.ErrorAs(t, got[0].err, &diverged)
+		require.EqualValues(t, 20, got[0].next)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/firstseen/firstseen/dedup"
@@ -71,15 +72,15 @@ func (w *worker) start() bool {
 	s, p := w.session, w.partition
 	for retry := newBackoff(); s.ctx.Err() == nil; {
 		s.c.cfg.Observe(StageAcquiring)
-		next, hold, err := w.acquire(s.ctx)
+		at, hold, err := w.acquire(s.ctx)
 		switch {
 		case err == nil && hold != nil:
 			s.hold(p, hold)
 			return false
 		case err == nil:
-			s.offsets.processed(p.topicPartition, next)
+			s.offsets.processed(p.topicPartition, at)
 			w.tellProgress()
-			p.readFrom(next)
+			p.readFrom(at.offset, at.epoch)
 			return true
 		case s.ctx.Err() == nil:
 			p.waitFor(err)
@@ -89,11 +90,11 @@ func (w *worker) start() bool {
 	return false
 }
 
-func (w *worker) acquire(ctx context.Context) (next int64, hold, err error) {
+func (w *worker) acquire(ctx context.Context) (at reading, hold, err error) {
 	s, p := w.session, w.partition
 	store, cfg := s.c.processor.Store(), &s.c.cfg
 	if w.position, err = store.Acquire(ctx, cfg.Group, p.topic, p.partition, s.c.owner); err != nil {
-		return 0, nil, err
+		return at, nil, err
 	}
 	w.caution = newCaution(s.c.processor, w.position, w.log)
 	if w.position.Evicted > 0 {
@@ -101,33 +102,85 @@ func (w *worker) acquire(ctx context.Context) (next int64, hold, err error) {
 	}
 	committed, hasCommit := s.offsets.committedTo(p.topicPartition)
 	facts := startFacts{
-		committed: committed, hasCommit: hasCommit, position: w.position.Next, hasPosition: w.position.Known,
+		committed: committed, hasCommit: hasCommit,
+		position: reading{w.position.Next, w.position.LeaderEpoch}, hasPosition: w.position.Known,
 		positionID: w.position.TopicID, topicID: p.topicID,
 		onReset: cfg.OnReset, onPostgresBehind: cfg.OnPostgresBehind,
 	}
 	begin := facts.decide()
 	if begin.hold != nil {
-		return 0, begin.hold, nil
+		return at, begin.hold, nil
 	}
-	if next, hold, err = w.resolve(ctx, begin.offset); err != nil || hold != nil {
-		return 0, hold, err
+	if at, hold, err = w.resolve(ctx, begin); err != nil || hold != nil {
+		return at, hold, err
 	}
 	if begin.warn != "" {
-		w.log.Warn(begin.warn, "offset", next)
+		w.log.Warn(begin.warn, "offset", at.offset)
 	}
-	w.next = next
-	if next == begin.offset && next < w.position.Next {
+	w.next = at.offset
+	if at.offset == begin.offset && at.offset < w.position.Next {
 		w.caution.handled = w.position.Next
 	}
-	if w.caution.begin(next, cfg.MaxBatch) {
+	if w.caution.begin(at.offset, cfg.MaxBatch) {
 		w.limit = 1
 	}
-	return next, nil, store.Reposition(ctx, w.position, next, p.topicID, nil)
+	return at, nil, store.Reposition(ctx, w.position, at.offset, p.topicID, at.epoch)
 }
 
-// resolve turns earliest into an offset, and finds out whether the partition ends below the offset:
+// resolve finds out whether the log still is the one that was read, and where reading begins.
+func (w *worker) resolve(ctx context.Context, begin start) (at reading, hold, err error) {
+	p := w.partition
+	found, named, err := w.session.wire.parted(ctx, p.topicPartition, p.topicID, begin.read)
+	if err != nil {
+		return at, nil, kafkaHold(err)
+	}
+	p.nameEpochs(named)
+	if found != nil && (p.topicID == uuid.Nil || p.topicID != w.position.TopicID) {
+		found.exact = false // it may have been made anew, and have nothing in common with what was read
+	}
+	switch {
+	case found == nil && begin.read.offset == begin.offset:
+		at.epoch = begin.read.epoch
+	case found != nil && (!found.exact || found.at < begin.offset):
+		return w.cutOff(ctx, begin, found)
+	case found != nil:
+		w.log.Warn("the log was cut off below the position, and is read again from before", "position", begin.read.offset,
+			"parts_at", found.at, "offset", begin.offset)
+	}
+	at.offset, hold, err = w.within(ctx, begin.offset)
+	if at.offset != begin.offset {
+		at.epoch = nil
+	}
+	return at, hold, err
+}
+
+// cutOff decides by policy what to do where the log is not the one that was read. Reading on from where the logs part skips
+// nothing, and what was seen is a duplicate. Where that place is not known exactly it is the first message.
+func (w *worker) cutOff(ctx context.Context, begin start, found *parting) (at reading, hold, err error) {
+	earliest, err := w.offsetAt(ctx, earliestOffset)
+	if err != nil {
+		return at, nil, err
+	}
+	parts := "at"
+	if at = (reading{found.at, begin.read.epoch}); !found.exact {
+		parts = "at or below"
+	}
+	if !found.exact || found.at < earliest {
+		at = reading{offset: earliest}
+	}
+	reason := fmt.Errorf("the log is not the one that was read up to %d, under the leader epoch %d: they part %s %d, and what follows "+
+		"are other messages, or none (an unclean leader election, or a topic made anew)", begin.read.offset, *begin.read.epoch, parts, found.at)
+	if !w.restarts() {
+		return at, w.cutOffHold(reason), nil
+	}
+	w.session.offsets.takeBack(w.partition.topicPartition)
+	w.log.Error("reading again from where the logs part", "offset", at.offset, "reason", reason)
+	return at, nil, nil
+}
+
+// within turns earliest into an offset, and finds out whether the partition ends below the offset:
 // then it was cut off, or made anew on a broker that has no topic IDs.
-func (w *worker) resolve(ctx context.Context, offset int64) (next int64, hold, err error) {
+func (w *worker) within(ctx context.Context, offset int64) (next int64, hold, err error) {
 	earliest, err := w.offsetAt(ctx, earliestOffset)
 	if err != nil {
 		return 0, nil, err
@@ -144,13 +197,25 @@ func (w *worker) resolve(ctx context.Context, offset int64) (next int64, hold, e
 	switch below, err := w.endsBelow(offset); {
 	case err != nil || !below:
 		return offset, nil, err
-	case w.session.c.cfg.OnReset == Restart:
+	case w.restarts():
 		w.log.Error("the partition ends below the position: starting again from its first message",
 			"position", offset, "end", latest, "first", earliest)
+		w.session.offsets.takeBack(w.partition.topicPartition)
 		return earliest, nil, nil
 	}
-	return 0, &holdError{HeldCutOff,
-		fmt.Errorf("the partition ends at %d, below the position %d: it was cut off or made anew", latest, offset)}, nil
+	return 0, w.cutOffHold(fmt.Errorf("the partition ends at %d, below the position %d: it was cut off or made anew", latest, offset)), nil
+}
+
+// restarts says that a log that was cut off is to be read again, and that this skips nothing.
+func (w *worker) restarts() bool {
+	return w.session.c.cfg.OnReset == Restart && !w.partition.settings.Identity.ByPosition()
+}
+
+func (w *worker) cutOffHold(reason error) error {
+	if w.session.c.cfg.OnReset == Restart {
+		reason = fmt.Errorf("%w; it is not read again in spite of on_reset: messages are known by their positions, which others have now", reason)
+	}
+	return &holdError{HeldCutOff, reason}
 }
 
 // endsBelow asks with a fetch whether an offset beyond the last stable one is beyond the end too: a group that was
@@ -229,7 +294,8 @@ func (w *worker) decode(records []*fetchedRecord) {
 func (w *worker) attempt(n int, next int64) error {
 	began := time.Now()
 	ctx, span := w.telemetry.begin(w.session.work, w.messages[:n])
-	result, err := w.caution.process(ctx, handlers.Batch{Position: w.position, Next: next, Messages: w.messages[:n]})
+	result, err := w.caution.process(ctx, handlers.Batch{Position: w.position, Next: next,
+		LeaderEpoch: w.partition.epochAt(next), Messages: w.messages[:n]})
 	w.telemetry.end(span, began, n, err)
 	if err != nil {
 		return err
@@ -251,13 +317,13 @@ func (w *worker) cut() (n int, next int64) {
 	if len(w.messages) <= w.limit {
 		return len(w.messages), w.next
 	}
-	return w.limit, w.messages[w.limit].Offset
+	return w.limit, w.messages[w.limit-1].Offset + 1
 }
 
 // drop forgets the first n messages, which are done, and reports how far the partition is done.
 func (w *worker) drop(n int, next int64) {
 	s := w.session
-	s.offsets.processed(w.partition.topicPartition, next)
+	s.offsets.processed(w.partition.topicPartition, reading{next, w.partition.epochAt(next)})
 	freed := w.bytes
 	if n < len(w.messages) {
 		freed = w.bytes / len(w.messages) * n
@@ -285,7 +351,7 @@ func (w *worker) recover(err error, n int, retry retries) bool {
 		done, _ := slices.BinarySearchFunc(w.messages, moved.Next, func(m dedup.Message, next int64) int {
 			return cmp.Compare(m.Offset, next)
 		})
-		w.position.Next = moved.Next
+		w.position.Next, w.position.LeaderEpoch = moved.Next, w.partition.epochAt(moved.Next)
 		w.drop(done, moved.Next)
 		return true
 	case errors.Is(err, dedup.ErrFenced), moved != nil:

@@ -88,6 +88,10 @@ func (id *Identity) Identify(m *Message, topicID uuid.UUID) {
 	m.Refuse(reason, topicID)
 }
 
+// ByPosition says that what has no other ID is known by its position. Where a log was cut off, other messages come at the
+// positions of those that were seen, and are taken for them.
+func (id *Identity) ByPosition() bool { return id.sources[len(id.sources)-1].kind == fromPosition }
+
 // Refuse marks a message as one without a usable ID: it goes to the dead letters, under the ID of its position.
 func (m *Message) Refuse(reason Reason, topicID uuid.UUID) {
 	s := search{m: m, topicID: topicID}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
@@ -43,6 +45,38 @@ func CreateTopic(t testing.TB, addr, topic string, partitions int, configs ...st
 			return err
 		}
 		return awaitPartitions(ctx, a, topic, partitions)
+	})
+}
+
+// CreateTopicOn makes a topic of one partition, whose replicas are on some brokers, the preferred leader first, and waits
+// until it can be written. Configs are written name=value.
+func CreateTopicOn(t testing.TB, addr, topic string, brokers []int32, configs ...string) {
+	t.Helper()
+	admin(t, addr, "create topic "+topic, func(ctx context.Context, a *kadm.Client) error {
+		request := kmsg.NewPtrCreateTopicsRequest()
+		asked := kmsg.NewCreateTopicsRequestTopic()
+		asked.Topic, asked.NumPartitions, asked.ReplicationFactor = topic, -1, -1
+		asked.ReplicaAssignment = []kmsg.CreateTopicsRequestTopicReplicaAssignment{{Replicas: brokers}}
+		for _, config := range configs {
+			c := kmsg.NewCreateTopicsRequestTopicConfig()
+			name, value, _ := strings.Cut(config, "=")
+			c.Name, c.Value = name, &value
+			asked.Configs = append(asked.Configs, c)
+		}
+		request.Topics = []kmsg.CreateTopicsRequestTopic{asked}
+		client, err := newClient(addr)
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		answer, err := request.RequestWith(ctx, client)
+		if err == nil {
+			err = kerr.ErrorForCode(answer.Topics[0].ErrorCode)
+		}
+		if err != nil {
+			return err
+		}
+		return awaitPartitions(ctx, a, topic, 1)
 	})
 }
 

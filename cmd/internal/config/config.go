@@ -40,8 +40,8 @@ type Config struct {
 	// OnLoss is what happens where messages were deleted before they were read: continue with what is left, or hold the
 	// partition. Default continue.
 	OnLoss string `koanf:"on_loss"`
-	// OnReset is what happens where a topic was deleted and created again: hold the partition, or restart it from its
-	// first message. Default hold.
+	// OnReset is what happens where a topic was deleted and created again, or lost messages that were read: hold the
+	// partition, or restart it from where it is another one; what was seen is a duplicate. Default hold.
 	OnReset string `koanf:"on_reset"`
 	// OnPostgresBehind is what happens where Postgres is behind the committed offset, as after a restore: start from its
 	// position, or trust what is committed and skip the messages between. Default position.

@@ -1,0 +1,184 @@
+package consumer
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
+)
+
+func under(epoch int32, b kmsg.RecordBatch) kmsg.RecordBatch {
+	b.PartitionLeaderEpoch = epoch
+	return b
+}
+
+func TestEpochsAreThoseOfTheBatchesBeforeAPosition(t *testing.T) {
+	emptied := under(6, plainBatch(20))
+	emptied.LastOffsetDelta = 9
+	set := recordSet(under(4, plainBatch(10, "a", "b")), under(4, plainBatch(12, "c")), under(5, marker(14, 1, 1)), emptied,
+		under(-1, plainBatch(30, "d")), under(7, plainBatch(31, "e")))
+	d, err := decodeSet(set, 11)
+	require.NoError(t, err)
+	es := epochs{{11, 3}}
+	es.add(d.epochs)
+	for position, want := range map[int64]*int32{10: nil, 11: new(int32(3)), 12: new(int32(4)), 13: new(int32(4)), 15: new(int32(5)),
+		30: new(int32(6)), 31: nil, 32: new(int32(7)), 99: new(int32(7))} {
+		require.Equal(t, want, es.at(position), "at %d", position)
+	}
+	again := slices.Clone(es)
+	again.add(d.epochs)
+	require.Equal(t, new(int32(7)), again.at(32), "of an answer that came twice")
+
+	es.cut(15)
+	require.Equal(t, new(int32(5)), es.at(99))
+	es.begin(40, nil)
+	require.Nil(t, es.at(40))
+	es.begin(40, new(int32(0)))
+	require.Equal(t, new(int32(0)), es.at(40))
+}
+
+// Behind the last record that was taken there may be a gap, or the mark of a transaction, of another epoch.
+func TestWhatIsTakenEndsBehindItsLastRecord(t *testing.T) {
+	p := newPartition(topicPartition{"orders", 0}, topicMetadata{}, Topic{})
+	p.readFrom(10, nil)
+	set := recordSet(under(4, plainBatch(10, "a")), under(5, marker(11, 1, 1)), under(5, plainBatch(15, "b")))
+	d, err := decodeSet(set, 10)
+	require.NoError(t, err)
+	require.True(t, p.add(&fetchedPartition{from: 10, next: d.next, records: d.records, epochs: d.epochs}))
+	first := p.take(1, 100)
+	require.EqualValues(t, 11, first.next)
+	require.Equal(t, new(int32(4)), p.epochAt(first.next))
+	require.Empty(t, p.take(1, 0).records)
+	require.EqualValues(t, 16, p.take(1, 100).next)
+	require.Equal(t, new(int32(5)), p.epochAt(16))
+	require.Equal(t, new(int32(5)), p.lastEpoch())
+	p.nameEpochs(false)
+	require.Nil(t, p.lastEpoch())
+}
+
+// answering has a fake broker answer every question for the end of a leader epoch so.
+func (w *testWire) answering(epoch int32, end int64) {
+	w.fake.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		w.fake.KeepControl()
+		request := r.(*kmsg.OffsetForLeaderEpochRequest)
+		answer := request.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
+		for _, t := range request.Topics {
+			topic := kmsg.NewOffsetForLeaderEpochResponseTopic()
+			topic.Topic = t.Topic
+			for _, p := range t.Partitions {
+				partition := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+				partition.Partition, partition.LeaderEpoch, partition.EndOffset = p.Partition, epoch, end
+				topic.Partitions = append(topic.Partitions, partition)
+			}
+			answer.Topics = append(answer.Topics, topic)
+		}
+		return answer, nil, true
+	})
+}
+
+func TestPartedByWhatTheLeaderKnowsOfTheEpoch(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		epoch int32 // the leader's answer: the last epoch up to the one that was read that it has, and its end
+		end   int64
+		want  *parting
+		named bool
+		fails string
+	}{
+		{"same epoch, which goes on", 1, 4, nil, true, ""},
+		{"same epoch, which ends at the position", 1, 2, nil, true, ""},
+		{"same epoch, which ends below", 1, 1, &parting{at: 1, exact: true}, true, ""},
+		{"an older one, which ends below", 0, 1, &parting{at: 1}, true, ""},
+		{"an older one, which holds the last message", 0, 4, &parting{at: 1}, false, ""},
+		{"none, by a leader that is behind", -1, -1, nil, false, "is only at epoch 0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newFakeWire(t)
+			topic := w.topic(t)
+			produce(t, w.client(t, topic), values("a", "b", "c", "d")...)
+			_, part := w.at(t, topic, 0)
+			w.answering(c.epoch, c.end)
+			got, named, err := w.parted(t.Context(), topicPartition{topic, 0}, part.topicID, reading{2, new(int32(1))})
+			if c.fails != "" {
+				require.ErrorContains(t, err, c.fails)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.want, got)
+			require.Equal(t, c.named, named)
+		})
+	}
+}
+
+// A log that was copied after its compaction lacks the epochs of which nothing is left.
+func TestLogWithoutTheLastMessageReadIsNoOther(t *testing.T) {
+	w := newFakeWire(t)
+	topic := w.topic(t)
+	produce(t, w.client(t, topic), values("a", "b", "c", "d")...)
+	offsets := kadm.Offsets{}
+	offsets.AddOffset(topic, 0, 3, -1)
+	_, err := kadm.NewClient(w.client(t, topic)).DeleteRecords(t.Context(), offsets)
+	require.NoError(t, err)
+	_, part := w.at(t, topic, 0)
+	w.answering(0, 4)
+	got, named, err := w.parted(t.Context(), topicPartition{topic, 0}, part.topicID, reading{3, new(int32(1))})
+	require.NoError(t, err)
+	require.Nil(t, got)
+	require.False(t, named)
+}
+
+func TestNothingIsPartedWhereEpochsAreNotKnown(t *testing.T) {
+	read := reading{2, new(int32(0))}
+	for name, opts := range map[string][]kfake.Opt{
+		"broker older than 2.3": {kfake.MaxVersions(kversion.V2_2_0())},
+		"leader keeps none":     nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newFakeWire(t, opts...)
+			topic := w.topic(t)
+			produce(t, w.client(t, topic), values("a", "b", "c", "d")...)
+			if opts == nil {
+				w.answering(-1, -1)
+			}
+			_, part := w.at(t, topic, 0)
+			got, named, err := w.parted(t.Context(), topicPartition{topic, 0}, part.topicID, read)
+			require.NoError(t, err)
+			require.Nil(t, got)
+			require.False(t, named)
+		})
+	}
+	w := newTestWire(t, "127.0.0.1:1", &kafka.Transport{DialTimeout: time.Second})
+	for _, unread := range []reading{{2, nil}, {0, new(int32(3))}} {
+		got, named, err := w.parted(t.Context(), topicPartition{"orders", 0}, testTopicID, unread)
+		require.NoError(t, err, "nobody is asked")
+		require.Nil(t, got)
+		require.True(t, named)
+	}
+}
+
+func TestPartedReportsWhatTheLeaderRefuses(t *testing.T) {
+	w := newFakeWire(t)
+	topic := w.topic(t)
+	w.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetForLeaderEpoch}, Err: kerr.FencedLeaderEpoch})
+	_, _, err := w.parted(t.Context(), topicPartition{topic, 0}, testTopicID, reading{2, new(int32(0))})
+	require.ErrorIs(t, err, kerr.FencedLeaderEpoch)
+	require.ErrorContains(t, err, topic+"/0")
+}
+
+func TestFetchNamesTheLastEpoch(t *testing.T) {
+	for _, last := range []*int32{nil, new(int32(0)), new(int32(5))} {
+		request := fetchRequest([]fetchPartition{{topic: "orders", lastEpoch: last}}, eager)
+		want := int32(-1)
+		if last != nil {
+			want = *last
+		}
+		require.Equal(t, want, request.Topics[0].Partitions[0].LastFetchedEpoch)
+	}
+}
