@@ -19,6 +19,8 @@ type PartitionStanding struct {
 	// Position is the offset to process next, in Postgres; -1 where there is none. It is what counts: the committed offset
 	// follows it.
 	Position int64
+	// LeaderEpoch is that of the last message before the position; nil: not known.
+	LeaderEpoch *int32
 	// Lag is how many offsets lie between the position and the last stable offset; -1 where there is no position.
 	Lag int64
 	// Member is the group's that was given the partition; its zero value where none was.
@@ -46,7 +48,7 @@ func (c *Cluster) Standing(ctx context.Context, store *dedup.Store, group string
 	for _, o := range offsets {
 		p := PartitionStanding{GroupOffset: o, Position: -1, Lag: -1, Member: s.Group.Owner(o.Topic, o.Partition)}
 		if stated, ok := at[topicPartition{o.Topic, o.Partition}]; ok {
-			p.Position, p.Owner = stated.Next, stated.Owner
+			p.Position, p.LeaderEpoch, p.Owner = stated.Next, stated.LeaderEpoch, stated.Owner
 		}
 		if p.Position >= 0 && o.Stable >= 0 {
 			p.Lag = max(0, o.Stable-p.Position)

@@ -122,7 +122,8 @@ func newOffsetsShow(c *clusterOf) *cobra.Command {
   LAG        offsets from POSITION to STABLE
   OWNER      the group's member that reads it, or in brackets the process that did so last
 
-With --json one object: group, state, members, partitions; null where there is nothing.
+With --json one object: group, state, members, partitions; null where there is nothing. A partition's leader_epoch is that of
+the last message before POSITION, by which a log is known again.
 
 Exit codes: 0 shown, 1 it failed or there is no such topic, 2 wrong usage or config.`,
 		Example: `  firstseen offsets show
@@ -165,7 +166,7 @@ func standingJSON(group string, s *consumer.Standing) map[string]any {
 			return map[string]any{"id": m.ID, "client_id": m.ClientID, "host": m.Host}
 		}),
 		"partitions": mapped(s.Partitions, func(p consumer.PartitionStanding) map[string]any {
-			return map[string]any{"topic": p.Topic, "partition": p.Partition, "position": offsetJSON(p.Position),
+			return map[string]any{"topic": p.Topic, "partition": p.Partition, "position": offsetJSON(p.Position), "leader_epoch": p.LeaderEpoch,
 				"committed": offsetJSON(p.Committed), "start": offsetJSON(p.Earliest), "stable": offsetJSON(p.Stable),
 				"end": offsetJSON(p.End), "lag": offsetJSON(p.Lag), "member": orNil(p.Member.ID), "owner": orNil(p.Owner)}
 		}),

@@ -20,6 +20,11 @@ var topicChecks = []Check{
 		Do: map[Level]string{Fault: "If that was meant, set on_reset: restart for one start: the new topic is read from its first message, and what was seen is a duplicate."},
 	},
 	{
+		Name: "kafka.cut_off", About: "the partitions' logs are those that were read", needs: needsKafka | needsInbox, run: partitionsCutOff,
+		Do: map[Level]string{Fault: "Kafka lost messages that were read, and others have their offsets now: see unclean.leader.election.enable and min.insync.replicas. " +
+			"To have the others handled set on_reset: restart for one start: they are read from where the logs part, and what was seen is a duplicate."},
+	},
+	{
 		Name: "kafka.replication", About: "topics have replicas", needs: needsKafka, run: topicsReplicated,
 		Do: map[Level]string{
 			Warning: "Give the topic three replicas (kafka-reassign-partitions): one broker's disk otherwise takes its messages with it.",
@@ -83,6 +88,33 @@ func topicsRecreated(ctx context.Context, p *patient, r *report) error {
 	}
 	r.ok("no topic was created again")
 	return nil
+}
+
+// partitionsCutOff asks the partitions' leaders for the epochs that were read last. The positions are read before the ends.
+func partitionsCutOff(ctx context.Context, p *patient, r *report) error {
+	positions, err := p.positionsByPartition(ctx)
+	if err != nil {
+		return err
+	}
+	offsets, err := p.offsets(ctx)
+	for _, o := range offsets {
+		position, known := positions[of(o)]
+		if !known || position.Next <= 0 {
+			continue
+		}
+		at, found, err := p.cluster.CutOff(ctx, position)
+		switch {
+		case err != nil:
+			r.notChecked(err)
+		case found:
+			r.fault("%s/%d was read up to %d, under the leader epoch %d, and its log is another one from %d on", o.Topic, o.Partition,
+				position.Next, *position.LeaderEpoch, at)
+		case o.End >= 0 && o.End < position.Next:
+			r.fault("%s/%d ends at %d, below its position %d", o.Topic, o.Partition, o.End, position.Next)
+		}
+	}
+	r.ok("the logs are those that were read")
+	return err
 }
 
 func topicsReplicated(ctx context.Context, p *patient, r *report) error {

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
@@ -36,6 +37,26 @@ func keepIDs(d time.Duration) func(*config.Config) {
 	return func(c *config.Config) { c.Retention.IDs = d }
 }
 
+// cutOffAt has a fake cluster say that a leader epoch ends at an offset in all logs.
+func cutOffAt(fake *kfake.Cluster, end int64) {
+	fake.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		fake.KeepControl()
+		request := r.(*kmsg.OffsetForLeaderEpochRequest)
+		answer := request.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
+		for _, t := range request.Topics {
+			topic := kmsg.NewOffsetForLeaderEpochResponseTopic()
+			topic.Topic = t.Topic
+			for _, p := range t.Partitions {
+				partition := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+				partition.Partition, partition.LeaderEpoch, partition.EndOffset = p.Partition, p.LeaderEpoch, end
+				topic.Partitions = append(topic.Partitions, partition)
+			}
+			answer.Topics = append(answer.Topics, topic)
+		}
+		return answer, nil, true
+	})
+}
+
 var kafkaTroubles = map[string][]trouble{
 	"kafka.reachable": {configured(Fault, `connection refused`, func(c *config.Config) { c.Kafka.Brokers = config.List{"127.0.0.1:1"} }).patiently(time.Second)},
 	"kafka.version": {
@@ -50,6 +71,16 @@ var kafkaTroubles = map[string][]trouble{
 	"kafka.topics":      {configured(Fault, `topic nowhere does not exist`, func(c *config.Config) { c.Topics[0].Name = "nowhere" })},
 	"kafka.recreated": {table(Fault, `topic orders was deleted and created again: it was 00000000-0000-0000-0000-000000000001`,
 		`update firstseen.positions set topic_id = '00000000-0000-0000-0000-000000000001'`, `update firstseen.positions set topic_id = null`)},
+	"kafka.cut_off": {
+		topicAs(Fault, `orders/0 ends at 0, below its position 10`, 3),
+		{Fault, `orders/0 was read up to 10, under the leader epoch 0, and its log is another one from 5 on`, func(l *lab) {
+			other := l.own(3)
+			produce(l.t, other.Addr, topic, 10)
+			cutOffAt(other.Cluster, 5)
+			l.sql(`update firstseen.positions set leader_epoch = 0, leader_epoch_at = next_offset`)
+			l.heal(func() { l.sql(`update firstseen.positions set leader_epoch = null, leader_epoch_at = null`) })
+		}},
+	},
 	"kafka.replication": {
 		topicAs(Warning, `is on one of the 3 brokers only`, 1),
 		{Info, `is on one broker, the only one`, func(l *lab) { l.ownWith(1, nil, kfake.NumBrokers(1)) }},
