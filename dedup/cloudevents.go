@@ -22,11 +22,11 @@ func (s *search) cloudEvent() finding {
 	if reason != "" {
 		return finding{reason: reason}
 	}
-	id, reason := s.eventAttribute(structured, ceIDHeader, ceIDPointer)
+	id, reason := s.eventAttribute(structured, ceIDHeader, ceIDPointer, s.noIDs)
 	if reason != "" {
 		return finding{reason: reason}
 	}
-	source, reason := s.eventAttribute(structured, ceSourceHeader, ceSourcePointer)
+	source, reason := s.eventAttribute(structured, ceSourceHeader, ceSourcePointer, nil)
 	if reason != "" {
 		return finding{reason: reason}
 	}
@@ -37,16 +37,19 @@ func (s *search) cloudEvent() finding {
 	return finding{id: derive(domainCloudEvent, source, id), raw: storable(raw)}
 }
 
-func (s *search) eventAttribute(structured bool, header string, p pointer) (text []byte, reason Reason) {
+func (s *search) eventAttribute(structured bool, header string, p pointer, no noIDs) (text []byte, reason Reason) {
 	if structured {
 		text, reason = s.scalar(p)
 	} else {
-		text, reason = headerText(s.m.Headers, header)
+		text, reason = no.header(s.m.Headers, header)
 	}
-	if reason == "" {
-		reason = checkText(text)
+	switch {
+	case reason != "":
+		return nil, reason
+	case no.has(text):
+		return nil, ReasonMissingID
 	}
-	return text, reason
+	return text, checkText(text)
 }
 
 // isStructured reports whether the whole event is in the payload. Content types that disagree on it

@@ -45,9 +45,6 @@ join firstseen.scopes s using (scope_id)
 where s.inbox = $1 and d.reason = any($4)
 group by d.reason`
 
-// refusals are the reasons for which an ID is not usable.
-var refusals = []Reason{ReasonMissingID, ReasonAmbiguousID, ReasonIDTooLong, ReasonIDNotScalar, ReasonNilID, ReasonNotJSON, ReasonBadTenant}
-
 // newestFirst has the newest rows read through the primary keys of the inbox's days.
 var newestFirst = []string{"enable_seqscan", "enable_bitmapscan", "enable_sort"}
 

@@ -24,6 +24,9 @@ func ParseIDs(text string) ([]uuid.UUID, error) {
 		return nil, fmt.Errorf("message ID %s: no message has it: %s", text, found.reason)
 	}
 	ids := []uuid.UUID{found.id}
+	if _, plain := parseUUID(trimmed); !plain && found.raw == "" {
+		ids = append(ids, derive(domainText, trimmed)) // earlier versions saw no UUID in it
+	}
 	if source, id, ok := bytes.Cut(trimmed, []byte(" ")); ok && len(source) > 0 && len(id) > 0 {
 		ids = append(ids, derive(domainCloudEvent, source, id))
 	}

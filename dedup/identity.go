@@ -1,6 +1,7 @@
 package dedup
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -18,6 +19,7 @@ const MaxIDBytes = 1024
 // that, and is safe for concurrent use.
 type Identity struct {
 	sources []Source
+	noIDs   noIDs
 }
 
 // NewIdentity returns the Identity that asks these sources in this order. Without sources it is
@@ -47,7 +49,13 @@ func NewIdentity(sources ...Source) (*Identity, error) {
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
 	}
-	return &Identity{sources: slices.Clone(sources)}, nil
+	return &Identity{sources: slices.Clone(sources), noIDs: defaultNoIDs}, nil
+}
+
+// WithNoIDs returns the same Identity with these texts, in place of [NoIDs], for those that are no ID though a source has
+// them. None: every text that can be seen is one.
+func (id *Identity) WithNoIDs(texts ...string) *Identity {
+	return &Identity{sources: id.sources, noIDs: slices.Clone(texts)}
 }
 
 // Identify sets the message's ID, RawID and Reason from the rest of it. The same message always gets
@@ -60,17 +68,20 @@ func NewIdentity(sources ...Source) (*Identity, error) {
 //
 // A header's or JSON value's surrounding ASCII white space does not count, unless the value is binary
 // (invalid UTF-8 or other control characters). A value that spells a UUID is that UUID: 8-4-4-4-12
-// hex digits in either case, alone, in braces or after urn:uuid:, or 32 hex digits. Any other is
-// hashed to a version-8 UUID and kept in RawID; a CloudEvent's pair is always hashed, since its id is
+// hex digits in either case, alone, in braces or after urn:uuid:, or 32 hex digits; also with JSON's quotes
+// around it, and with characters that can't be seen. Any other is hashed, quotes and all, to a version-8 UUID and kept in RawID; a CloudEvent's pair is always hashed, since its id is
 // unique only within its source, and its RawID is source, space, id. Where the text could not
 // be stored in Postgres (invalid UTF-8, a NUL), RawID is `\x` and its hex digits. IDs from a position
 // or a hash have no RawID.
+//
+// A text that is one of [NoIDs], or has nothing in it that can be seen, is missing; so are the fields of a hash where none
+// has a value. A key that is binary is never that: zeros are a number.
 //
 // A text gives one ID, whether a header, the payload or the key holds it. Hashed IDs never meet where
 // their texts differ or one is of a text and the other of a CloudEvent, a position, a payload, named
 // fields or KeyOf, save for a collision of SHA-256 cut to 122 bits.
 func (id *Identity) Identify(m *Message, topicID uuid.UUID) {
-	s := search{m: m, topicID: topicID}
+	s := search{m: m, topicID: topicID, noIDs: id.noIDs}
 	reason := ReasonMissingID
 	for i := range id.sources {
 		found := s.ask(&id.sources[i])
@@ -102,6 +113,7 @@ func (m *Message) Refuse(reason Reason, topicID uuid.UUID) {
 type search struct {
 	m       *Message
 	topicID uuid.UUID
+	noIDs   noIDs
 	// json remembers whether the payload is JSON, once it has been looked at.
 	json struct{ known, valid bool }
 }
@@ -116,12 +128,15 @@ type finding struct {
 func (s *search) ask(src *Source) finding {
 	switch src.kind {
 	case fromHeader:
-		text, reason := headerText(s.m.Headers, src.header)
+		text, reason := s.noIDs.header(s.m.Headers, src.header)
 		return textID(text, reason)
 	case fromCloudEvents:
 		return s.cloudEvent()
 	case fromJSON:
 		text, reason := s.scalar(src.pointers[0])
+		if s.noIDs.has(text) {
+			return finding{reason: cmp.Or(reason, ReasonMissingID)}
+		}
 		return textID(text, reason)
 	case fromKey:
 		return s.key()
@@ -139,13 +154,10 @@ func (s *search) ask(src *Source) finding {
 // key takes the key as it is, white space and all: keys are often binary numbers, and two numbers
 // that end in 0x0a and in 0x20 are not the same.
 func (s *search) key() finding {
-	text := s.m.Key
-	if trimmed := trimASCII(text); len(trimmed) < len(text) {
-		if _, ok := parseUUID(trimmed); ok {
-			text = trimmed
-		}
+	if isText(s.m.Key) && s.noIDs.has(s.m.Key) {
+		return finding{reason: ReasonMissingID}
 	}
-	return textID(text, "")
+	return textID(s.m.Key, "")
 }
 
 // payload hashes the value. A null or empty one yields nothing: all of a topic's tombstones would be

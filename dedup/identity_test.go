@@ -2,9 +2,11 @@ package dedup
 
 import (
 	"bytes"
+	"encoding/json"
 	"strings"
 	"sync"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
@@ -258,6 +260,74 @@ func TestIdentityLeavesTheMessageItselfAlone(t *testing.T) {
 	})
 }
 
+func TestIdentityTakesAUUIDWithWhatSerializersPutAroundIt(t *testing.T) {
+	for _, text := range uuidSpellings(canonicalID) {
+		for _, around := range []string{`"%"`, ` "%" `, "\" %\r\n\"", "\u00a0%\u200b", "\ufeff%", `""%""`, "%\x00", "\u2028\"%\"\u3000"} {
+			text := strings.Replace(around, "%", text, 1)
+			for _, m := range []Message{identify(t, withHeaders("message-id", text)), identify(t, withKey(text), "key"),
+				identify(t, withHeaders("message-id", text, "message-id", canonicalID))} {
+				assert.Equal(t, canonicalID, m.ID.String(), "%q", text)
+				assert.Empty(t, m.RawID)
+			}
+		}
+	}
+	quoted, err := json.Marshal(`"` + canonicalID + `"`)
+	require.NoError(t, err)
+	assert.Equal(t, canonicalID, identify(t, withValue(`{"id":`+string(quoted)+`}`), "json:/id").ID.String())
+	requireReason(t, ReasonNilID, withHeaders("message-id", `"`+uuid.Nil.String()+`"`))
+}
+
+// Their IDs are stored: they keep what they have.
+func TestIdentityKeepsTheQuotesOfOtherTexts(t *testing.T) {
+	for _, text := range []string{`"order-17"`, `"`, `'null'`, `"a" "b"`, `nullable`, `none-1`, `0`, `-`, `false`} {
+		m := identify(t, withHeaders("message-id", text))
+		assert.Equal(t, text, m.RawID)
+		assert.Equal(t, derive(domainText, []byte(text)), m.ID)
+		assert.Equal(t, m.ID, identify(t, withKey(text), "key").ID)
+	}
+}
+
+func TestIdentityTextsThatAreNoIDInPracticeAreMissing(t *testing.T) {
+	texts := append([]string{`""`, `"null"`, ` "  " `, "NULL", "Undefined", "None", "\u00a0", "\u200b\ufeff", "\u2003", "\"\u00a0\""}, NoIDs...)
+	for _, text := range texts {
+		requireReason(t, ReasonMissingID, withHeaders("message-id", text))
+		requireReason(t, ReasonMissingID, withKey(text), "key")
+		requireReason(t, ReasonMissingID, withHeaders("ce_source", "/s", "ce_id", text), "cloudevents")
+		quoted, err := json.Marshal(text)
+		require.NoError(t, err)
+		requireReason(t, ReasonMissingID, withValue(`{"id":`+string(quoted)+`}`), "json:/id")
+		requireReason(t, ReasonMissingID, withValue(`{"id":`+string(quoted)+`,"other":null}`), "hash:/id,/other,/absent")
+		assert.Equal(t, "m2", identify(t, withHeaders("message-id", text, "id", "m2")).RawID, "the next source is asked")
+		assert.Equal(t, "m2", identify(t, withHeaders("message-id", text, "message-id", "m2")).RawID)
+	}
+	requireReason(t, ReasonMissingID, withHeaders("message-id", "\x00\x00"))
+	assert.Equal(t, `\x00000000`, identify(t, withKey("\x00\x00\x00\x00"), "key").RawID, "a key that is the number 0")
+	assert.Empty(t, identify(t, withHeaders("ce_source", "none", "ce_id", "1"), "cloudevents").Reason)
+	assert.Empty(t, identify(t, withValue(`{"id":"","line":7}`), "hash:/id,/line").Reason)
+}
+
+func TestIdentityTakesOtherTextsForNoID(t *testing.T) {
+	id := newIdentity(t).WithNoIDs("N/A", "-")
+	for text, want := range map[string]Reason{"n/a": ReasonMissingID, `"-"`: ReasonMissingID, "null": "", "": ReasonMissingID} {
+		m := withHeaders("message-id", text)
+		id.Identify(&m, testTopicID)
+		assert.Equal(t, want, m.Reason, text)
+	}
+	m := withHeaders("message-id", "null")
+	newIdentity(t).WithNoIDs().Identify(&m, testTopicID)
+	assert.Empty(t, m.Reason)
+}
+
+func TestIdentitySaysWhereJSONHasAnEnvelope(t *testing.T) {
+	framed := "\x00\x00\x00\x00\x07" + `{"id":"m1"}`
+	requireReason(t, ReasonFramed, withValue(framed), "json:/id")
+	requireReason(t, ReasonFramed, withValue(framed), "hash:/id")
+	requireReason(t, ReasonNotJSON, withValue("\x00\x00\x00\x00\x07"), "json:/id")
+	m := withValue(framed)
+	m.Key = []byte("m2")
+	assert.Equal(t, "m2", identify(t, m, "json:/id", "key").RawID)
+}
+
 func BenchmarkIdentify(b *testing.B) {
 	for name, header := range map[string]string{"uuid": canonicalID, "text": "order-17"} {
 		b.Run(name, func(b *testing.B) {
@@ -282,5 +352,38 @@ func FuzzIdentify(f *testing.F) {
 		require.Equal(t, strings.ToValidUTF8(got.RawID, "?"), got.RawID)
 		require.Equal(t, got.Reason != "", got.ID == positionID(t, m))
 		require.Equal(t, got, identify(t, m, sources...))
+	})
+}
+
+// Whatever is put around a UUID that can't be seen, or is JSON's quotes, it stays that UUID; and any other text keeps the ID of
+// the first release.
+func FuzzTextID(f *testing.F) {
+	for _, text := range append(uuidSpellings(canonicalID), append(NoIDs, "order-17", `"order-17"`, "\u00a0", "\x00", "")...) {
+		f.Add([]byte(text), []byte(" \u00a0\""), uint8(3))
+	}
+	f.Fuzz(func(t *testing.T, text, around []byte, n uint8) {
+		m := Message{Headers: []Header{{Key: "id", Value: text}}}
+		got := identify(t, m)
+		if id, ok := parseUUID(trimASCII(text)); ok && !isNil(id) {
+			require.Equal(t, id, got.ID)
+		} else if got.Reason == "" && got.RawID != "" {
+			require.Equal(t, derive(domainText, trimText(text)), got.ID)
+		}
+		decorated := []byte(canonicalID)
+		for _, r := range string(around[:min(len(around), int(n))]) {
+			if r == '"' || isUnseen(r) {
+				decorated = []byte(string(r) + string(decorated) + string(r))
+			}
+		}
+		require.Equal(t, canonicalID, identify(t, Message{Headers: []Header{{Key: "id", Value: decorated}}}).ID.String())
+		require.Equal(t, canonicalID, identify(t, Message{Key: decorated}, "key").ID.String())
+		if got.Reason == ReasonMissingID {
+			return
+		}
+		ids, err := ParseIDs(string(text))
+		if utf8.Valid(text) && got.Reason == "" {
+			require.NoError(t, err)
+			require.Contains(t, ids, got.ID, "what a message has, its text finds")
+		}
 	})
 }

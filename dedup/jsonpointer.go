@@ -52,7 +52,8 @@ func (s *search) scalar(p pointer) ([]byte, Reason) {
 }
 
 // fields hashes the values that the pointers lead to, each with its pointer. An absent one is the
-// empty part, which no JSON value is. When none has a value there is nothing to tell messages apart.
+// empty part, which no JSON value is. When none has a value there is nothing to tell messages apart: null and what is
+// no ID are none.
 func (s *search) fields(pointers []pointer) finding {
 	parts := make([][]byte, 0, 2*len(pointers))
 	empty := true
@@ -64,7 +65,7 @@ func (s *search) fields(pointers []pointer) finding {
 		var canonical []byte
 		if raw != nil {
 			canonical = canonicalJSON(raw)
-			empty = empty && string(canonical) == "null"
+			empty = empty && s.noIDs.isEmpty(canonical)
 		}
 		parts = append(parts, []byte(p.text), canonical)
 	}
@@ -74,6 +75,17 @@ func (s *search) fields(pointers []pointer) finding {
 	return finding{id: derive(domainFields, parts...)}
 }
 
+// isEmpty says that a canonical JSON value is null, or a text that is no ID.
+func (n noIDs) isEmpty(canonical []byte) bool {
+	if canonical[0] == '"' {
+		return n.has(unescape(canonical[1 : len(canonical)-1]))
+	}
+	return string(canonical) == "null"
+}
+
+// isFramed says that a payload begins as Confluent's serializers have it: a zero, and the number of a schema in four bytes.
+func isFramed(value []byte) bool { return len(value) > 5 && value[0] == 0 }
+
 // value is the JSON text that the pointer leads to in the payload, nil where that is nothing.
 func (s *search) value(p pointer) ([]byte, Reason) {
 	if s.m.Value == nil {
@@ -82,7 +94,10 @@ func (s *search) value(p pointer) ([]byte, Reason) {
 	if !s.json.known {
 		s.json.known, s.json.valid = true, isJSON(s.m.Value)
 	}
-	if !s.json.valid {
+	switch {
+	case !s.json.valid && isFramed(s.m.Value):
+		return nil, ReasonFramed
+	case !s.json.valid:
 		return nil, ReasonNotJSON
 	}
 	raw, reason := p.find(s.m.Value)

@@ -5,8 +5,8 @@ package dedup
 type Reason string
 
 const (
-	// ReasonMissingID: no source of the topic yielded an ID. Absent, null and empty are all missing,
-	// and so is a CloudEvent with only one of source and id.
+	// ReasonMissingID: no source of the topic yielded an ID. Absent, null and empty are all missing, and so are
+	// the texts of NoIDs, and a CloudEvent with only one of source and id.
 	ReasonMissingID Reason = "missing_id"
 	// ReasonAmbiguousID: the ID is there more than once. A repeated header is ambiguous where its
 	// values differ; a repeated JSON object key on the way to the ID always is, because parsers
@@ -23,15 +23,22 @@ const (
 	// ReasonNotJSON: the ID is to be read from the payload, and the payload is not JSON (RFC 8259)
 	// or is nested deeper than 512 levels, and no other source yielded an ID.
 	ReasonNotJSON Reason = "payload_not_json"
+	// ReasonFramed is ReasonNotJSON for a payload that begins with a zero and the number of a schema in four bytes, as
+	// Confluent's serializers have it: the ID must come from elsewhere, a header or the key.
+	ReasonFramed Reason = "payload_has_schema_id"
 	// ReasonBadTenant: the header that names the tenant is missing, empty, longer than MaxTenantBytes, not
 	// valid text, or there twice with different values.
 	ReasonBadTenant Reason = "bad_tenant"
 )
 
+// refusals are the reasons for which there is no usable ID.
+var refusals = []Reason{ReasonMissingID, ReasonAmbiguousID, ReasonIDTooLong, ReasonIDNotScalar, ReasonNilID, ReasonNotJSON, ReasonFramed,
+	ReasonBadTenant}
+
 // final reports whether an ID is there but unusable. Then no later source may be asked: it would
 // give the message another identity than its producer meant.
 func (r Reason) final() bool {
-	return r != "" && r != ReasonMissingID && r != ReasonNotJSON
+	return r != "" && r != ReasonMissingID && r != ReasonNotJSON && r != ReasonFramed
 }
 
 // MaxTenantBytes is the length of the longest tenant name.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
@@ -181,18 +182,28 @@ type Result struct {
 	Buried int
 }
 
+// ErrNoID is returned where a message has no ID, or one that stands for none: all but the first of them would be taken for
+// its copies. Find one by dedup.Identity, or say by dedup.Message.Refuse that there is none.
+var ErrNoID = errors.New("the message's ID is the nil or the max UUID, which stand for no ID")
+
 // Process takes one batch through its transaction. A message that its handler fails on is parked for later or, where
 // that is hopeless, goes to the dead letters; the others commit. On error nothing of the batch has taken effect, with
 // one exception: where the connection broke during the commit it is unknown, and the next call from the same position
 // returns a *dedup.MovedError if it did.
 //
-// Errors: dedup.ErrFenced and *dedup.MovedError; anything else is Postgres or the way to it, and no attempt is counted.
+// Errors: dedup.ErrFenced and *dedup.MovedError; ErrNoID where a message was never given an ID; anything else is Postgres or
+// the way to it, and no attempt is counted.
 func (p *Processor) Process(ctx context.Context, b Batch) (Result, error) {
 	var targets []*registered
 	if len(b.Messages) > 0 {
 		topic := b.Messages[0].Topic
 		if targets = p.cfg.Handlers.byTopic[topic]; len(targets) == 0 {
 			return Result{}, fmt.Errorf("process %s: the topic has no handler", topic)
+		}
+	}
+	for i := range b.Messages {
+		if m := &b.Messages[i]; m.ID == uuid.Nil || m.ID == uuid.Max {
+			return Result{}, fmt.Errorf("process %s/%d@%d: %w", m.Topic, m.Partition, m.Offset, ErrNoID)
 		}
 	}
 	var result Result

@@ -211,3 +211,17 @@ func TestStagesAreObservedInOrder(t *testing.T) {
 	s.requireResult(handlers.Result{New: 1}, p, messages(p, newIDs(1)...)...)
 	require.Equal(t, []handlers.Stage{handlers.StageAccepted, handlers.StageHandled, handlers.StageCommitted}, stages)
 }
+
+func TestAMessageWithoutAnIDIsRefused(t *testing.T) {
+	s := newStage(t)
+	s.register("h", effect("h"))
+	p := s.position("orders")
+	for _, id := range []uuid.UUID{uuid.Nil, uuid.Max} {
+		_, err := s.process(p, messages(p, uuid.New(), id)...)
+		require.ErrorIs(t, err, handlers.ErrNoID)
+		require.ErrorContains(t, err, "process orders/0@1:")
+	}
+	ms := messages(p, uuid.New(), uuid.Nil)
+	ms[1].Refuse(dedup.ReasonMissingID, uuid.Nil)
+	s.requireResult(handlers.Result{New: 1, Dead: 1}, p, ms...)
+}

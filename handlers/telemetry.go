@@ -105,7 +105,7 @@ func newHandlerOptions(handler string) *handlerOptions {
 var deadReasons = []string{
 	reasonPermanent, reasonExhausted, reasonTooOld, string(ReasonKilled), string(dedup.ReasonMissingID),
 	string(dedup.ReasonAmbiguousID), string(dedup.ReasonIDTooLong), string(dedup.ReasonIDNotScalar), string(dedup.ReasonNilID),
-	string(dedup.ReasonNotJSON), string(dedup.ReasonBadTenant),
+	string(dedup.ReasonNotJSON), string(dedup.ReasonFramed), string(dedup.ReasonBadTenant),
 }
 
 // begin has the counters start at 0: of one that appears with its first event a rate shows nothing of that event.

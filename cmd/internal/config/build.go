@@ -80,7 +80,7 @@ func (c Config) topics() ([]consumer.Topic, error) {
 		if err != nil {
 			return nil, err
 		}
-		topics[i] = consumer.Topic{Name: t.Name, Identity: identity, TenantHeader: t.TenantHeader,
+		topics[i] = consumer.Topic{Name: t.Name, Identity: identity.WithNoIDs(t.NoID...), TenantHeader: t.TenantHeader,
 			Fingerprint: dedup.FingerprintMode(t.Fingerprint)}
 	}
 	return topics, nil

@@ -127,6 +127,10 @@ type Topic struct {
 	// key, position, hash, or hash:/POINTER,/POINTER. One may be written without a list. Default
 	// [header:message-id, header:id].
 	ID Sources `koanf:"id"`
+	// NoID lists texts that are no ID though they stand where it is looked for, in any case, with or without JSON's quotes;
+	// a list without any leaves those that are blank. Default
+	// ["null", "(null)", undefined, none, nil, "<nil>", nan, "n/a"].
+	NoID Sources `koanf:"no_id"`
 	// TenantHeader names the header that holds a message's tenant: an ID is unique within its tenant. Default:
 	// none.
 	TenantHeader string `koanf:"tenant_header"`

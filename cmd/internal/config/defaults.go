@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"time"
 
 	"github.com/firstseen/firstseen/consumer"
@@ -55,6 +56,9 @@ func (c *Config) fillIn() {
 func (t *Topic) fillIn() {
 	if len(t.ID) == 0 {
 		t.ID = Sources{"header:message-id", "header:id"}
+	}
+	if t.NoID == nil {
+		t.NoID = slices.Clone(dedup.NoIDs)
 	}
 	for i := range t.Handlers {
 		t.Handlers[i].fillIn()

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/dedup"
 )
 
 const complete = `
@@ -20,6 +22,7 @@ inbox: shared
 topics:
   - name: orders
     id: [json:/event/id, "hash:/a,/b", position]
+    no_id: ["-", "null"]
     tenant_header: tenant
     fingerprint: json
     handlers:
@@ -93,12 +96,12 @@ func TestEveryKeyReachesTheConfig(t *testing.T) {
 		Kafka:    Kafka{Brokers: List{"kafka-1:9092", "kafka-2:9092"}, ClientID: "billing"},
 		Group:    "billing", Inbox: "shared",
 		Topics: []Topic{
-			{Name: "orders", ID: Sources{"json:/event/id", "hash:/a,/b", "position"}, TenantHeader: "tenant", Fingerprint: "json",
+			{Name: "orders", ID: Sources{"json:/event/id", "hash:/a,/b", "position"}, NoID: Sources{"-", "null"}, TenantHeader: "tenant", Fingerprint: "json",
 				Handlers: append(book[:1:1], Handler{Name: "notify", Ordering: "none",
 					Webhook: Webhook{URL: "https://hooks.example.com/in", Secret: signing, Headers: map[string]Secret{"Authorization": "Bearer t0ken"},
 						Timeout: 3 * time.Second, Concurrency: 4, AllowPrivate: true, Proxy: "http://proxy:3128"},
 					Retry: Retry{2 * time.Second, time.Minute, 5, 24 * time.Hour}})},
-			{Name: "refunds", ID: Sources{"cloudevents"}, Handlers: book},
+			{Name: "refunds", ID: Sources{"cloudevents"}, NoID: dedup.NoIDs, Handlers: book},
 		},
 		StartAt: "latest", OnLoss: "hold", OnReset: "restart", OnPostgresBehind: "committed", MaxParked: 5000,
 		Batch: Batch{Messages: 500, Bytes: 1 << 20, Transactions: 8},

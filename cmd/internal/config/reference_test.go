@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
@@ -92,4 +93,16 @@ func TestDefaultIDsAreThoseOfDedup(t *testing.T) {
 	ours, err := dedup.NewIdentity()
 	require.NoError(t, err)
 	require.Equal(t, ours, topics[0].Identity)
+}
+
+func TestTextsThatAreNoIDAreAListOfTheirOwnOrNone(t *testing.T) {
+	for text, want := range map[string]dedup.Reason{`["-"]`: "", "[]": "", `["null"]`: dedup.ReasonMissingID, `"NULL"`: dedup.ReasonMissingID} {
+		c, err := loadText(t, withTopics(`[{name: orders, no_id: `+text+`, handlers: [{name: book, function: book}]}]`))
+		require.NoError(t, err)
+		topics, err := c.topics()
+		require.NoError(t, err)
+		m := dedup.Message{Headers: []dedup.Header{{Key: "id", Value: []byte("null")}}}
+		topics[0].Identity.Identify(&m, uuid.Nil)
+		require.Equal(t, want, m.Reason, text)
+	}
 }
