@@ -1,9 +1,12 @@
 # firstseen: `make demo` shows it, `make test` proves it.
 
+# What says most of a version of Postgres: plans, locks, the model, failures of all kinds.
+BRIEFLY = Plan|Scan|Order$$|Claim|Load|Tables|Opposite|Model|ToldApart|Retention|Days
+
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race lint bench bench-quick build
+.PHONY: help demo test race versions lint bench bench-quick build
 
 help: ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -14,8 +17,13 @@ demo: ## a stream with duplicates takes effect once while the consumer is being 
 test: ## all tests; Postgres is brought along, the real Kafka needs Java 17 and Maven and is skipped without
 	go test -timeout 14m ./...
 
-race: ## the concurrent packages under the race detector
-	FIRSTSEEN_TEST_KILLS=10 go test -race -timeout 14m ./dedup ./handlers ./consumer ./cmd/internal/admin ./cmd/internal/config ./cmd/internal/retention ./cmd/internal/telemetry
+race: ## everything that runs concurrently under the race detector
+	FIRSTSEEN_TEST_KILLS=10 go test -race -timeout 20m ./migrations ./dedup/... ./handlers/... ./consumer/... ./cmd/firstseen \
+		$$(go list ./cmd/internal/... | grep -v /bench)
+
+versions: ## the SQL on the Postgres versions between the oldest and the newest, briefly
+	for version in 15 16 17; do FIRSTSEEN_TEST_POSTGRES_VERSION=$$version go test -timeout 10m ./migrations && \
+		FIRSTSEEN_TEST_POSTGRES_VERSION=$$version go test -timeout 10m ./dedup ./handlers -run '$(BRIEFLY)' || exit 1; done
 
 lint: ## gofmt, go vet and golangci-lint
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }

@@ -25,6 +25,8 @@ func (s *stage) hold(sql string, args ...any) (release func()) {
 	require.NoError(s.t, err)
 	release = func() { _ = tx.Rollback(context.Background()) }
 	s.t.Cleanup(release)
+	_, err = tx.Exec(context.Background(), `set local lock_timeout = '30s'`)
+	require.NoError(s.t, err)
 	_, err = tx.Exec(context.Background(), sql, args...)
 	require.NoError(s.t, err)
 	return release

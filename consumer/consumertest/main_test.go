@@ -24,9 +24,7 @@ func TestKafkaEndsWithItsTestBinary(t *testing.T) {
 		fmt.Println("\naddr", consumertest.StartKafka(t).Addr)
 		select {} // until the test that started this one kills it
 	}
-	if _, err := exec.LookPath("java"); err != nil {
-		t.Skip("real Kafka needs java, which is not installed")
-	}
+	consumertest.NeedJava(t)
 	parent := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	parent.Env = append(os.Environ(), parentRole+"=1", "TMPDIR="+t.TempDir())
 	out, err := parent.StdoutPipe()

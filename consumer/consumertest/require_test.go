@@ -2,6 +2,8 @@ package consumertest
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
 	"testing"
 
@@ -18,6 +20,25 @@ func TestMissingJavaSkipsUnlessKafkaIsRequired(t *testing.T) {
 	t.Setenv("FIRSTSEEN_REQUIRE_KAFKA", "1")
 	failed := verdict(t, func(t testing.TB) { StartKafka(t) })
 	require.Equal(t, "fail: consumertest: FIRSTSEEN_REQUIRE_KAFKA is set and java is not installed", failed)
+}
+
+// Debian's and others' names for java lead to any version.
+func TestOldJavaCountsAsMissing(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	t.Setenv("FIRSTSEEN_REQUIRE_KAFKA", "1")
+	java := filepath.Join(dir, "java")
+	for version, want := range map[string]string{
+		`openjdk version "11.0.2" 2019-01-15`: "java 17 or later (" + java + " is version 11) is not installed",
+		`java version "1.8.0_452"`:            "java 17 or later (" + java + " is version 1) is not installed",
+		`cannot tell`:                         "java 17 or later (" + java + " does not tell its version) is not installed",
+		`openjdk version "17.0.15" 2025`:      "mvn is not installed",
+		`openjdk version "25" 2025-09-16`:     "mvn is not installed",
+	} {
+		require.NoError(t, os.WriteFile(java, []byte("#!/bin/sh\necho '"+version+"' >&2\n"), 0o700))
+		failed := verdict(t, func(t testing.TB) { StartKafka(t) })
+		require.Equal(t, "fail: consumertest: FIRSTSEEN_REQUIRE_KAFKA is set and "+want, failed)
+	}
 }
 
 func TestBrokerOfTheEnvironmentNeedsNoJava(t *testing.T) {

@@ -34,13 +34,14 @@ type Config struct {
 	Optimize bool
 }
 
-// MissingProgram names a program that is needed to start Kafka and is not installed: java or mvn. It is
-// empty where both are there.
+// MissingProgram names a program that is needed to start Kafka and is not installed: java, of version 17 or later, or
+// mvn. It is empty where both are there.
 func MissingProgram() string {
-	for _, program := range []string{"java", "mvn"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return program
-		}
+	if missing := missingJava(); missing != "" {
+		return missing
+	}
+	if _, err := exec.LookPath("mvn"); err != nil {
+		return "mvn"
 	}
 	return ""
 }
