@@ -170,7 +170,7 @@ func TestStandingIsWhatPostgresAndKafkaSay(t *testing.T) {
 	p := standing.Partitions[1]
 	require.NotEmpty(t, p.Owner)
 	p.Owner = ""
-	require.Equal(t, consumer.PartitionStanding{GroupOffset: consumer.GroupOffset{Topic: s.topic, Partition: 1, Committed: 10, Stable: 15, End: 15},
+	require.Equal(t, consumer.PartitionStanding{GroupOffset: consumer.GroupOffset{Topic: s.topic, Partition: 1, Committed: 10, Stable: 15, End: 15}, LeaderEpoch: new(int32(0)),
 		Position: 10, Lag: 5}, p)
 
 	s.start(s.consumer(nil))
@@ -182,4 +182,32 @@ func TestStandingIsWhatPostgresAndKafkaSay(t *testing.T) {
 	standing, err = c.Standing(t.Context(), s.store(), "nobody-"+uuid.NewString(), []string{s.topic})
 	require.NoError(t, err)
 	require.EqualValues(t, -1, standing.Partitions[0].Position)
+}
+
+// What lies behind the last stable offset is in a producer's open transaction: nobody can read it yet, and so it is no lag, and
+// a reset to there would skip it.
+func TestStandingAndResetEndAtTheLastStableOffset(t *testing.T) {
+	onBrokers(t, func(t *testing.T, addr string) {
+		s := stopped(t, addr)
+		s.open(s.transactional(), s.recordsTo(0, 5)...)
+		consumertest.ProduceTo(t, addr, s.recordsTo(0, 5)...)
+
+		standing, err := newCluster(t, addr).Standing(t.Context(), s.store(), s.group, []string{s.topic})
+		require.NoError(t, err)
+		at := standing.Partitions[0]
+		require.Equal(t, []int64{10, 15, 25, 5}, []int64{at.Position, at.Stable, at.End, at.Lag})
+
+		for _, place := range []consumer.Place{consumer.LatestPlace(), consumer.OffsetPlace(20)} {
+			plan := s.plan(place, 0)
+			require.Equal(t, []consumer.ResetPartition{{Partition: 0, Position: 10, Committed: 10, From: 10, To: 15, Skipped: 5}}, plan.Partitions)
+		}
+		within := *s.plan(consumer.LatestPlace(), 0)
+		within.Partitions[0].To = 18 // as a group that was taken over may stand
+		require.NoError(t, newCluster(t, addr).Reset(t.Context(), s.store(), &within, nightShift))
+		standing, err = newCluster(t, addr).Standing(t.Context(), s.store(), s.group, []string{s.topic})
+		require.NoError(t, err)
+		require.Zero(t, standing.Partitions[0].Lag, "and not below")
+		back := s.plan(consumer.OffsetPlace(12), 0).Partitions[0]
+		require.EqualValues(t, 3, back.Again, "what lies behind the last stable offset was not read")
+	})
 }

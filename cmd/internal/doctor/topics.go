@@ -17,7 +17,7 @@ var topicChecks = []Check{
 	},
 	{
 		Name: "kafka.recreated", About: "the topics are those that the positions were set in", needs: needsKafka | needsInbox, run: topicsRecreated,
-		Do: map[Level]string{Fault: "If that was meant, set on_reset: restart for one start: the new topic is read from its first message, and what was seen is a duplicate."},
+		Do: map[Level]string{Fault: "If that was meant, set on_reset: restart for one start: the new topic is read from its first message, and what was seen is a duplicate. Positions in partitions that it does not have are forgotten then."},
 	},
 	{
 		Name: "kafka.cut_off", About: "the partitions' logs are those that were read", needs: needsKafka | needsInbox, run: partitionsCutOff,

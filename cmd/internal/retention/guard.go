@@ -140,7 +140,8 @@ func (f *facts) mayComeAgain(r dedup.Reach) (Refusal, bool) {
 	o, known := f.offsets[place{r.Consumer, r.Topic, r.Partition}]
 	switch {
 	case !known:
-		return refusal(key, "consumer %s has processed %s up to offset %d, and this cluster has no such partition"+goneForGood, r.Consumer, at, r.Next), true
+		return refusal(key, "consumer %s has processed %s up to offset %d, and this cluster has no such partition: "+
+			"a topic that was made anew forgets it when it is restarted (on_reset: restart)"+goneForGood, r.Consumer, at, r.Next), true
 	case o.Committed >= r.Next, o.Earliest >= r.Next: // nothing below its position would be read, or is left
 		return Refusal{}, false
 	case o.Committed < 0:
