@@ -67,8 +67,8 @@ type Config struct {
 	// MaxParked is how many of a partition's messages may be parked for later before the partition is held. Default
 	// 100,000.
 	MaxParked int
-	// Transactions is how many batches are in a transaction at once, in this process. Default 4. The pool needs
-	// one connection for each and one to spare.
+	// Transactions is how many batches are in a transaction at once, in this process. Default 4, or as many as the pool has
+	// connections for: see [handlers.Processor.Connections].
 	Transactions int
 	// BufferBytes bounds the records that are fetched ahead, decompressed, in this process. Default DefaultBufferBytes.
 	BufferBytes int
@@ -265,6 +265,24 @@ func setDefault[T ~string | ~int | ~int64](v *T, def T) {
 	if *v <= zero {
 		*v = def
 	}
+}
+
+// fitPool sees that the store's pool has the connections that are needed. Where nobody has asked for a number of
+// transactions it makes do with fewer.
+func (c *Config) fitPool(asked int, p *handlers.Processor) error {
+	have, wanted := int(p.Store().PoolStat().MaxConns()), p.Connections(c.Transactions)
+	for asked <= 0 && c.Transactions > 1 && p.Connections(c.Transactions) > have {
+		c.Transactions--
+	}
+	switch need := p.Connections(c.Transactions); {
+	case need > have:
+		return fmt.Errorf("consumer config: the pool has %d connections and %d are needed, for %d transactions at once, the lane workers, "+
+			"and what the handlers take; set pool_max_conns=%d in the connection string, or MaxConns", have, need, c.Transactions, need)
+	case have < wanted:
+		c.Logger.Warn("the pool has room for few transactions at once; set pool_max_conns in the connection string, or MaxConns",
+			"transactions", c.Transactions, "connections", have, "wanted", wanted)
+	}
+	return nil
 }
 
 // owner names this process beside the positions it holds, for people.

@@ -44,9 +44,13 @@ type Consumer struct {
 // New checks the config, every fault at once, and makes a Consumer that gives its messages to processor. It talks
 // to no broker yet.
 func New(cfg Config, processor *handlers.Processor) (*Consumer, error) {
+	asked := cfg.Transactions
 	cfg, err := cfg.prepared(processor.Topics())
 	if err != nil {
 		return nil, fmt.Errorf("consumer config: %w", err)
+	}
+	if err := cfg.fitPool(asked, processor); err != nil {
+		return nil, err
 	}
 	transport, registry := cfg.transport(), processor.Holds()
 	c := &Consumer{

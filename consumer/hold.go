@@ -52,6 +52,8 @@ func holdCode(err error) string {
 	switch {
 	case errors.As(err, &h):
 		return h.code
+	case errors.Is(err, handlers.ErrNoConnection):
+		return holds.Pool
 	case errors.Is(err, handlers.ErrHandlerTimeout):
 		return HeldHandler
 	}

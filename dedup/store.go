@@ -170,6 +170,9 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 // Inbox is the name that the store was opened with.
 func (s *Store) Inbox() string { return s.cfg.Inbox }
 
+// PoolStat is how the store's pool is used now.
+func (s *Store) PoolStat() *pgxpool.Stat { return s.pool.Stat() }
+
 // SchemaError says that the database's schema is not the one this build needs.
 type SchemaError struct {
 	Schema      string

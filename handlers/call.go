@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/failure"
 )
 
 // handlerError says which handler failed.
@@ -33,6 +34,10 @@ var (
 	ErrGoexit = errors.New("the handler called runtime.Goexit")
 	// ErrAbandoned is the error of a handler that went on after its context had ended, and was cut off.
 	ErrAbandoned = errors.New("the handler ignored the end of its context and was cut off")
+	// ErrNoConnection is the error of a handler that waited in vain for another connection of the store's pool. It is no
+	// failure of the handler.
+	ErrNoConnection = errors.New("the handler waited for a connection of the pool in vain: all were in use; make the pool larger, " +
+		"and say in Registration.Connections how many a call takes")
 	// ErrHandlerTimeout is the cause of a handler's context ending after Config.HandlerTimeout.
 	ErrHandlerTimeout = errors.New("the handler took longer than its time limit")
 )
@@ -46,6 +51,7 @@ func (p *Processor) call(ctx context.Context, tx *dedup.Tx, target *registered, 
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.HandlerTimeout, ErrHandlerTimeout)
 	defer cancel()
 	defer func(began time.Time) { p.telemetry.took(target, began, err != nil) }(time.Now())
+	given := p.acquires()
 	var ended struct { // read only when the goroutine has
 		kept int
 		err  error
@@ -72,7 +78,26 @@ func (p *Processor) call(ctx context.Context, tx *dedup.Tx, target *registered, 
 	if errors.Is(context.Cause(ctx), ErrHandlerTimeout) && !errors.Is(err, ErrHandlerTimeout) {
 		err = fmt.Errorf("%w: %w", ErrHandlerTimeout, err)
 	}
-	return kept, &handlerError{target.name, err}
+	return kept, &handlerError{target.name, given.waited(err)}
+}
+
+// acquires has seen how often somebody had given up waiting for a connection of the pool.
+type acquires struct {
+	store *dedup.Store
+	count int64
+}
+
+func (p *Processor) acquires() acquires {
+	return acquires{p.cfg.Store, p.cfg.Store.PoolStat().CanceledAcquireCount()}
+}
+
+// waited marks an error of time as ErrNoConnection where it came with a wait that was given up since.
+func (a acquires) waited(err error) error {
+	isOfTime := errors.Is(err, ErrHandlerTimeout) || failure.Of(err) == failure.Silent
+	if isOfTime && a.store.PoolStat().CanceledAcquireCount() > a.count {
+		return fmt.Errorf("%w: %w", ErrNoConnection, err)
+	}
+	return err
 }
 
 // await waits for a handler's end, and after its context's end only a little longer.

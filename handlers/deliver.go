@@ -243,6 +243,7 @@ func (p *Processor) deliver(ctx context.Context, target *registered, m dedup.Mes
 	}(time.Now())
 	ctx, cancel := context.WithTimeoutCause(ctx, p.timeLimit(target), ErrHandlerTimeout)
 	defer cancel()
+	given := p.acquires()
 	var answer error // read only when the goroutine has ended
 	done := make(chan struct{})
 	go func() {
@@ -251,6 +252,9 @@ func (p *Processor) deliver(ctx context.Context, target *registered, m dedup.Mes
 	}()
 	if !p.await(ctx, done) {
 		return fmt.Errorf("%w: %w", ErrAbandoned, context.Cause(ctx))
+	}
+	if answer = given.waited(answer); errors.Is(answer, ErrNoConnection) {
+		return Unavailable(answer)
 	}
 	return answer
 }

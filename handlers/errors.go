@@ -62,7 +62,7 @@ const (
 // ended: while it stands, an error of the network came from elsewhere, and must not hold a partition.
 func classify(ctx context.Context, err error, disconnected bool) kind {
 	switch {
-	case ctx.Err() != nil, errors.Is(err, dedup.ErrNoAnswer):
+	case ctx.Err() != nil, errors.Is(err, dedup.ErrNoAnswer), errors.Is(err, ErrNoConnection):
 		return ofInfrastructure
 	case errors.As(err, new(*permanentError)), errors.As(err, new(*unavailableError)), errors.As(err, new(*PanicError)),
 		errors.Is(err, ErrGoexit), errors.Is(err, ErrHandlerTimeout), errors.Is(err, dedup.ErrAborted),

@@ -132,6 +132,22 @@ func (p *Processor) Handlers(topic string) []string {
 	return names
 }
 
+// Connections is how many connections the store's pool has to have where so many batches are in a transaction at once:
+// one for each of them and of the lane workers, and as many more as its handler says; for each detached handler one and what
+// its calls take; and one to spare, for all that is asked in between. With fewer, calls that wait for one another's
+// connections may wait for ever.
+func (p *Processor) Connections(transactions int) int {
+	most, detached := 0, 0
+	for _, target := range p.cfg.Handlers.all {
+		if target.detached != nil {
+			detached += 1 + target.concurrency*target.connections
+		} else {
+			most = max(most, target.connections)
+		}
+	}
+	return (transactions+p.cfg.LaneWorkers)*(1+most) + detached + 1
+}
+
 // MaxAttempts is the least number of attempts that a message of the topic has with any of its handlers.
 func (p *Processor) MaxAttempts(topic string) int {
 	most := math.MaxInt

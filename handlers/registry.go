@@ -22,6 +22,7 @@ type registered struct {
 	handler     BatchHandler
 	detached    Detached
 	concurrency int
+	connections int
 	retry       Retry
 	ordering    dedup.Ordering
 	pace        pace // of new messages
@@ -40,6 +41,9 @@ type Registration struct {
 	Detached Detached
 	// Concurrency is how many messages a detached handler is given at once, in this process. Default 8.
 	Concurrency int
+	// Connections is how many connections of the store's own pool one call of the handler takes at once, beside its
+	// transaction's. Where the pool has too few for all calls that may be under way, the consumer refuses to start. Default 0.
+	Connections int
 	// Retry is for messages that the handler fails on.
 	Retry Retry
 	// Ordering says what waits for such a message. Default: the later messages of its key.
@@ -86,7 +90,7 @@ func (r *Registry) Add(reg Registration) error {
 		return fmt.Errorf("register handler %s: there is one of that name already", reg.Name)
 	}
 	reg = reg.WithDefaults()
-	h := &registered{name: reg.Name, handler: reg.Handler, detached: reg.Detached, concurrency: reg.Concurrency,
+	h := &registered{name: reg.Name, handler: reg.Handler, detached: reg.Detached, concurrency: reg.Concurrency, connections: max(0, reg.Connections),
 		retry: reg.Retry, ordering: reg.Ordering}
 	if r.byTopic == nil {
 		r.byTopic = map[string][]*registered{}

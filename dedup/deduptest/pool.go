@@ -19,6 +19,7 @@ func OpenPool(t testing.TB, dsn string, change func(*pgxpool.Config)) *pgxpool.P
 	if err != nil {
 		t.Fatalf("deduptest: %v", err)
 	}
+	config.MaxConns = max(config.MaxConns, poolSize)
 	if change != nil {
 		change(config)
 	}
@@ -29,6 +30,9 @@ func OpenPool(t testing.TB, dsn string, change func(*pgxpool.Config)) *pgxpool.P
 	t.Cleanup(func() { closePool(t, pool, poolLimit) })
 	return pool
 }
+
+// poolSize is enough for a consumer with its defaults, on a machine with few cores too.
+const poolSize = 10
 
 func closePool(t testing.TB, pool *pgxpool.Pool, limit time.Duration) {
 	closed := make(chan struct{})

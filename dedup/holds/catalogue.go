@@ -22,6 +22,7 @@ const (
 	Unreadable  = "topic_unreadable"
 	Away        = "receiver_away"
 	Deployment  = "deployment"
+	Pool        = "pool"
 	DeadTopic   = "dead_topic"
 )
 
@@ -69,6 +70,8 @@ var catalogue = []Entry{
 	{Code: Deployment, Means: "a handler meets what is not there in Postgres, or what it has no right to",
 		Do: "grant what the reason names to the consumer's login, put it back, or deploy the handler that goes with the database; " +
 			"one message at a time finds out when it is well, and no attempt is spent"},
+	{Code: Pool, Means: "a handler waited in vain for another connection of the consumer's own pool",
+		Do: "make the pool larger (pool_max_conns), and say in Registration.Connections how many a call takes; no attempt is spent"},
 	{Code: DeadTopic, Means: "dead letters can't be published to their topic",
 		Do: "create the topic, or allow Write on it; dead letters wait in Postgres, and all else goes on"},
 }

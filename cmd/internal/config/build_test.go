@@ -49,7 +49,7 @@ func TestPoolHasAConnectionForEachTransactionAndMore(t *testing.T) {
 	require.NoError(t, err)
 	pool, err = c.Pool()
 	require.NoError(t, err)
-	require.EqualValues(t, 9, pool.MaxConns)
+	require.EqualValues(t, 12, pool.MaxConns)
 	require.Equal(t, pgx.QueryExecModeCacheDescribe, pool.ConnConfig.DefaultQueryExecMode)
 }
 

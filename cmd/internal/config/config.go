@@ -70,8 +70,8 @@ type Postgres struct {
 	DSNFile string `koanf:"dsn_file"`
 	// Schema is the schema that `firstseen migrate up` made. Default firstseen.
 	Schema string `koanf:"schema"`
-	// MaxConnections caps the connections of this process. At least one more than
-	// batch.transactions. Default: batch.transactions + 4, and one for each webhook.
+	// MaxConnections caps the connections of this process. At least batch.transactions + 3, and one for each
+	// webhook. Default: batch.transactions + 4, and one for each webhook.
 	MaxConnections int `koanf:"max_connections"`
 	// PreparedStatements is whether statements are prepared once for each connection. Say false where a pooler in
 	// transaction mode stands before Postgres that can't keep them: statements are then described once and sent whole

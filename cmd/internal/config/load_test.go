@@ -13,7 +13,7 @@ import (
 )
 
 const complete = `
-postgres: {dsn: "postgres://app:${PW}@db:5432/shop", schema: seen, max_connections: 9, prepared_statements: false, capacity: 2GiB}
+postgres: {dsn: "postgres://app:${PW}@db:5432/shop", schema: seen, max_connections: 12, prepared_statements: false, capacity: 2GiB}
 kafka:
   brokers: [kafka-1:9092, "kafka-2:9092"]
   client_id: billing
@@ -92,7 +92,7 @@ func TestEveryKeyReachesTheConfig(t *testing.T) {
 	require.NoError(t, err)
 	book := []Handler{{Name: "book", Function: "app.book_order", Ordering: "key", Retry: Retry{time.Second, 5 * time.Minute, 10, 0}}}
 	require.Equal(t, Config{
-		Postgres: Postgres{DSN: "postgres://app:pw@db:5432/shop", Schema: "seen", MaxConnections: 9, Capacity: 2 << 30},
+		Postgres: Postgres{DSN: "postgres://app:pw@db:5432/shop", Schema: "seen", MaxConnections: 12, Capacity: 2 << 30},
 		Kafka:    Kafka{Brokers: List{"kafka-1:9092", "kafka-2:9092"}, ClientID: "billing"},
 		Group:    "billing", Inbox: "shared",
 		Topics: []Topic{

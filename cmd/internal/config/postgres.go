@@ -32,10 +32,11 @@ func (l *loader) checkDSN(p Postgres) {
 }
 
 func (l *loader) checkConnections(c *Config) {
+	least := c.Batch.Transactions + 3 + len(c.webhooks())
 	switch n := c.Postgres.MaxConnections; {
-	case n <= c.Batch.Transactions:
-		l.fault("postgres.max_connections", "%d is too few; each of the %d transactions (batch.transactions) needs one and one is to spare",
-			n, c.Batch.Transactions)
+	case n < least:
+		l.fault("postgres.max_connections", "%d is too few; %d are needed: one for each of the %d transactions (batch.transactions), two for "+
+			"lane workers, one for each webhook and one to spare", n, least, c.Batch.Transactions)
 	case n > math.MaxInt32:
 		l.fault("postgres.max_connections", "%d is too many", n)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -116,7 +117,9 @@ func TestSizesAreReadAsWritten(t *testing.T) {
 func TestTimeoutsThatAreAcceptedSuitTheConsumer(t *testing.T) {
 	var registry handlers.Registry
 	require.NoError(t, registry.Register("book", handlers.BatchHandlerFunc(nil), "orders"))
-	processor, err := handlers.NewProcessor(handlers.Config{Store: new(dedup.Store), Handlers: &registry})
+	store, err := dedup.Open(t.Context(), deduptest.New(t).Pool, dedup.Config{Inbox: "billing"})
+	require.NoError(t, err)
+	processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: &registry})
 	require.NoError(t, err)
 	base, err := loadText(t, minimal)
 	require.NoError(t, err)
