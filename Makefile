@@ -6,7 +6,7 @@ BRIEFLY = Plan|Scan|Order$$|Claim|Load|Tables|Opposite|Model|ToldApart|Retention
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race versions lint bench bench-quick build
+.PHONY: help demo test race versions lint bench bench-quick mutants build
 
 help: ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -36,6 +36,9 @@ bench: ## all figures, against peers and limits, and the chart: about 20 minutes
 
 bench-quick: ## the same, small and coarse, in under three minutes
 	go run ./cmd/firstseen bench --quick
+
+mutants: ## break the code in small ways and see that tests notice: hours; MUTANTS="-sample 30 handlers/retry.go" for a part
+	go run ./cmd/internal/mutants $(MUTANTS)
 
 build: ## bin/firstseen
 	go build -o bin/firstseen ./cmd/firstseen

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// change is one way to break a file.
+type change struct {
+	name string // says where and what, and outlives changes of other lines
+	file string
+	text []byte // the whole file, broken
+}
+
+// edit replaces a part of a file.
+type edit struct {
+	from, to int
+	text     string
+}
+
+// changesOf finds all ways to break a target.
+func changesOf(path string) (changes []change, err error) {
+	if filepath.Ext(path) == ".go" {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		return goChanges(path, text)
+	}
+	return sqlFunctions(path)
+}
+
+// apply makes changes of edits. Their names are the broken line before and after; equal ones are numbered.
+func apply(file, where string, text []byte, edits []edit) (changes []change) {
+	times := map[string]int{}
+	for _, e := range edits {
+		broken := bytes.Join([][]byte{text[:e.from], []byte(e.text), text[e.to:]}, nil)
+		begin := bytes.LastIndexByte(text[:e.from], '\n') + 1
+		name := fmt.Sprintf("%s %s: %s => %s", file, where, lines(text, begin, e.to), lines(broken, begin, e.from+len(e.text)))
+		if times[name]++; times[name] > 1 {
+			name += fmt.Sprintf(" #%d", times[name])
+		}
+		changes = append(changes, change{name, file, broken})
+	}
+	return changes
+}
+
+// lines gives what lies between two places, up to the end of its last line, as one line.
+func lines(text []byte, from, to int) string {
+	if end := bytes.IndexByte(text[to:], '\n'); end > 0 && (to == 0 || text[to-1] != '\n') {
+		to += end
+	}
+	return strings.Join(strings.Fields(string(text[from:max(from, to)])), " ")
+}
