@@ -63,7 +63,7 @@ type results struct {
 }
 
 func openResults(path string) (*results, error) {
-	r := &results{file: filepath.Join("bin", "mutants", strings.ReplaceAll(path, "/", "_")), of: map[string]string{}}
+	r := &results{file: filepath.Join("bin", "mutants", strings.ReplaceAll(path, "/", "_")+".txt"), of: map[string]string{}}
 	sum, err := sumOf(path)
 	if err != nil {
 		return nil, err
