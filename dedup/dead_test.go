@@ -98,16 +98,6 @@ func TestFiveRedrivesChangeNothingOfAMessage(t *testing.T) {
 		dedup.AppendHeaders(nil, m.Headers)))
 }
 
-func TestMessageWithoutAnIDCanBeRedriven(t *testing.T) {
-	w := newWard(t)
-	m := message(0, "k")
-	m.Refuse(dedup.ReasonMissingID, uuid.Nil)
-	require.Equal(t, handlers.Result{Dead: 1}, w.process(m))
-	require.Equal(t, 1, w.redrive(dedup.Filter{Reason: string(dedup.ReasonMissingID)}))
-	w.settle()
-	require.Equal(t, 1, w.count(`select count(*) from effects where message_id = $1 and "offset" = 0`, m.ID))
-}
-
 func TestRedrivenMessageWaitsForAProcessThatHasItsHandler(t *testing.T) {
 	w := newWard(t)
 	m := message(0, "k")
@@ -293,4 +283,39 @@ func TestAttachMakesNothing(t *testing.T) {
 	require.Equal(t, 1, made, "not made before")
 	_, err = dedup.Attach(t.Context(), db.Pool, dedup.Config{Inbox: "x", Schema: "none"})
 	require.ErrorContains(t, err, "firstseen migrate up")
+}
+
+func TestLettersWithoutAnIDStayWhereOthersAreRedriven(t *testing.T) {
+	w := newWard(t)
+	reasons := []dedup.Reason{dedup.ReasonMissingID, dedup.ReasonAmbiguousID, dedup.ReasonIDTooLong, dedup.ReasonIDNotScalar, dedup.ReasonNilID,
+		dedup.ReasonNotJSON, dedup.ReasonFramed, dedup.ReasonBadTenant}
+	var ids []string
+	for i, reason := range reasons {
+		m := message(int64(i), "k")
+		m.Refuse(reason, uuid.Nil)
+		require.Equal(t, 1, w.process(m).Dead)
+		ids = append(ids, m.ID.String())
+	}
+	ill := message(int64(len(reasons)), "k")
+	w.kill(ill)
+	w.handler.mend()
+
+	n, err := w.store.CountRedrive(t.Context(), dedup.Filter{})
+	require.Equal(t, 1, n)
+	var none *dedup.NoIDError
+	require.ErrorAs(t, err, &none)
+	require.Equal(t, len(reasons), none.Letters)
+	n, err = w.store.Redrive(t.Context(), dedup.Filter{}, by)
+	require.Equal(t, 1, n)
+	require.ErrorAs(t, err, &none)
+	require.Zero(t, w.count(`select redriven from firstseen.redrive(array_fill((select scope_id from firstseen.scopes), array[$2::int]), $1::text[]::uuid[], 'an older', 'build')`,
+		ids, len(ids)), "nor by any other way")
+	w.settle()
+	require.Len(t, w.dead(dedup.Filter{}), len(reasons))
+	require.Equal(t, 1, w.count(`select count(*) from effects`))
+	e, err := w.store.ExplainID(t.Context(), uuid.MustParse(ids[0]))
+	tells(t, e, err, "it can't be redriven: a replay of its offset")
+	n, err = w.store.CountRedrive(t.Context(), dedup.Filter{Reason: "permanent"})
+	require.NoError(t, err)
+	require.Zero(t, n)
 }

@@ -22,12 +22,42 @@ const wakeWait = 1000
 // redriven again. Large numbers go in many transactions, each of one partition, and with its audit rows; on error
 // those before it have taken effect, and their messages are in the count. A batch that is open on a partition is
 // waited for.
+//
+// Letters that have no message ID stay, and the error is then a *NoIDError, after the others are redriven.
 func (s *Store) Redrive(ctx context.Context, f Filter, by By) (int, error) {
 	n, err := s.change(ctx, f, by, s.redrive)
+	if err == nil {
+		_, err = s.CountRedrive(ctx, f)
+	}
 	if err != nil {
 		return n, fmt.Errorf("redrive dead letters of inbox %s: %w", s.cfg.Inbox, err)
 	}
 	return n, nil
+}
+
+// CountRedrive counts what a Redrive with the same filter would give back. The error is a *NoIDError where others would stay.
+func (s *Store) CountRedrive(ctx context.Context, f Filter) (n int, err error) {
+	c := f.conditions(s.cfg.Inbox, "m.died_at")
+	c.args = append(c.args, refusals)
+	sql := fmt.Sprintf(`select count(*) filter (where m.reason <> all ($%[1]d)), count(*) filter (where m.reason = any ($%[1]d))
+		from firstseen.dead_letters m join firstseen.scopes s using (scope_id)`, len(c.args))
+	var stay int
+	if err := s.pool.QueryRow(ctx, s.inSchema(sql+c.where()), c.args...).Scan(&n, &stay); err != nil {
+		return 0, fmt.Errorf("count dead letters of inbox %s: %w", s.cfg.Inbox, err)
+	}
+	if stay > 0 {
+		err = &NoIDError{stay}
+	}
+	return n, err
+}
+
+// NoIDError says that dead letters can't be redriven because no message ID was found for them: they lie under the ID of their
+// place. Redriven they would take effect under that one, and once more when their producer sends them again.
+type NoIDError struct{ Letters int }
+
+func (e *NoIDError) Error() string {
+	return counted(int64(e.Letters), "dead letter") + " without a message ID can't be redriven, for a copy would take effect beside it: correct where the topic's id " +
+		"is looked for, restart, have the offsets read again by a replay, which gives the message its ID, and discard the letter"
 }
 
 // Discard forgets the dead letters that the filter picks, content and all, and returns how many. Their IDs stay seen:

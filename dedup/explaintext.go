@@ -2,6 +2,7 @@ package dedup
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -143,6 +144,10 @@ func (f *Sighting) tellState(t *teller, now time.Time) {
 		t.say("It was handled at %s%s.", clock(m.At), failed)
 	case Dead:
 		t.say("It was given up at %s%s (%s).", clock(m.At), failed, cause(m))
+		if slices.Contains(refusals, Reason(m.Reason)) {
+			t.say("It has no message ID but that of its place, so it can't be redriven: a replay of its offset finds its ID by the rule of today; then discard it.")
+			return
+		}
 		t.say("It lies in the dead letters until it is redriven or discarded; a copy that arrives is not handled.")
 	case Parked:
 		t.say("It has been waiting in its lane since %s%s.", clock(m.At), failed)

@@ -15,17 +15,21 @@ import (
 // change is redrive or discard.
 type change struct {
 	verb, done string
+	count      func(*dedup.Store, context.Context, dedup.Filter) (int, error)
 	run        func(*dedup.Store, context.Context, dedup.Filter, dedup.By) (int, error)
 }
 
 func newDeadRedrive(i *inspected) *cobra.Command {
-	cmd := newChange(i, change{"redrive", "redriven", (*dedup.Store).Redrive})
+	cmd := newChange(i, change{"redrive", "redriven", (*dedup.Store).CountRedrive, (*dedup.Store).Redrive})
 	cmd.Short = "Give dead letters back to their handlers"
 	cmd.Long = `Give the dead letters that match back to their handlers, with all their attempts before them. They are handled by a
 process that runs these handlers; where none runs they wait. Of two redrives of one message at once, one finds nothing.
 
 Offsets, headers and all else stay as they were. Messages of one key are handled in the order of their offsets, and new
 ones of that key wait behind them. A batch that is open on their partition is waited for.
+
+Letters that died for want of a message ID (missing_id and the like) stay: redriven, and sent again by their producer, they would take
+effect twice. Correct the topic's id, restart, ` + "`firstseen replay`" + ` their offsets, and discard them.
 ` + changeHelp
 	cmd.Example = `  firstseen dead redrive --id order-4711 --why "customer fixed"
   firstseen dead redrive --handler book --reason attempts_exhausted --dry-run
@@ -34,7 +38,7 @@ ones of that key wait behind them. A batch that is open on their partition is wa
 }
 
 func newDeadDiscard(i *inspected) *cobra.Command {
-	cmd := newChange(i, change{"discard", "discarded", (*dedup.Store).Discard})
+	cmd := newChange(i, change{"discard", "discarded", (*dedup.Store).CountDeadLetters, (*dedup.Store).Discard})
 	cmd.Short = "Forget dead letters for good"
 	cmd.Long = `Forget the dead letters that match for good, content and all. Their IDs stay seen: a copy that arrives later is a
 duplicate and is not handled. To keep their content, list them with --json first.
@@ -66,7 +70,7 @@ func newChange(i *inspected, c change) *cobra.Command {
 		}
 		return i.withStore(cmd, func(ctx context.Context, s *dedup.Store) error {
 			if dry {
-				n, err := s.CountDeadLetters(ctx, filter)
+				n, err := c.count(s, ctx, filter)
 				return i.report(cmd, c, n, err, dry)
 			}
 			n, err := c.run(s, ctx, filter, by)
@@ -85,6 +89,8 @@ func newChange(i *inspected, c change) *cobra.Command {
 func (i *inspected) report(cmd *cobra.Command, c change, n int, err error, dry bool) error {
 	out := cmd.OutOrStdout()
 	switch {
+	case err != nil && n > 0 && dry:
+		return fmt.Errorf("%s would be %s; then: %w", counted(n, "dead letter"), c.done, err)
 	case err != nil && n > 0:
 		return fmt.Errorf("%s are %s; then: %w", counted(n, "dead letter"), c.done, err)
 	case err != nil:

@@ -19,11 +19,12 @@ import (
 
 // shop is a database with a function as a handler, a broker with a topic, and a config for both.
 type shop struct {
-	t     *testing.T
-	db    *deduptest.DB
-	addr  string
-	topic string
-	group string
+	settings string // of the topic, with a comma
+	t        *testing.T
+	db       *deduptest.DB
+	addr     string
+	topic    string
+	group    string
 }
 
 func newShop(t *testing.T, handler string) *shop {
@@ -45,8 +46,8 @@ func (s *shop) config(dsn string) string {
 postgres: {dsn: %q}
 kafka: {brokers: [%q]}
 group: %s
-topics: [{name: %s, handlers: [{name: book, function: billing.book_order}]}]
-`, dsn, s.addr, s.group, s.topic)
+topics: [{name: %s, %s handlers: [{name: book, function: billing.book_order}]}]
+`, dsn, s.addr, s.group, s.topic, s.settings)
 }
 
 func (s *shop) produce(from, to int) {

@@ -65,7 +65,8 @@ as $$
 $$;
 -- +goose StatementEnd
 
--- finish_lanes, redrive and rerun take the number along with the message. They are otherwise as they were.
+-- finish_lanes, redrive and rerun take the number along with the message. And redrive leaves letters that have no message ID: the
+-- ID of their place would not make their producer's copies duplicates, which have another place.
 -- +goose StatementBegin
 create or replace function firstseen.finish_lanes(
     p_scopes int[], p_lanes uuid[], p_offsets bigint[], p_ids uuid[],
@@ -180,6 +181,8 @@ begin
     with gone as (
         delete from dead_letters d using unnest(p_scopes, p_ids) m (scope_id, message_id)
         where d.scope_id = m.scope_id and d.message_id = m.message_id
+          and d.reason not in ('missing_id', 'ambiguous_id', 'id_too_long', 'id_not_scalar', 'nil_id', 'payload_not_json',
+                               'payload_has_schema_id', 'bad_tenant')
         returning d.*),
     audited as (
         insert into audit (actor, action, why, scope_id, message_id)

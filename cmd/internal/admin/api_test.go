@@ -242,3 +242,16 @@ func TestBodyOfAChangeIsBounded(t *testing.T) {
 	require.NoError(t, err)
 	s.refused(http.StatusRequestEntityTooLarge, http.MethodPost, prefix+"/dead-letters/redrive", string(body))
 }
+
+func TestLettersWithoutAnIDAreNotRedriven(t *testing.T) {
+	s := newStage(t, nil)
+	s.add("none", dedup.StatusDead, dedup.Message{})
+	_, err := s.db.Pool.Exec(t.Context(), `update firstseen.dead_letters set reason = 'missing_id'`)
+	require.NoError(t, err)
+	s.add("ill", dedup.StatusDead, dedup.Message{})
+	p := s.refused(http.StatusConflict, http.MethodPost, prefix+"/dead-letters/redrive", `{"all":true,"dry_run":true}`)
+	require.Contains(t, p.Detail, "1 dead letter without a message ID can't be redriven")
+	require.Contains(t, p.Detail, "would be redriven: 1")
+	p = s.refused(http.StatusConflict, http.MethodPost, prefix+"/dead-letters/redrive", `{"all":true,"why":"mended"}`)
+	require.Contains(t, p.Detail, "redriven: 1")
+}

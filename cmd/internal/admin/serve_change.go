@@ -2,6 +2,8 @@ package admin
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"strings"
 
 	"github.com/firstseen/firstseen/dedup"
@@ -21,10 +23,16 @@ type Changed struct {
 	DryRun   bool   `json:"dry_run"`
 }
 
-func redrive(c *call) (any, error) { return c.change("redrive", (*dedup.Store).Redrive) }
-func discard(c *call) (any, error) { return c.change("discard", (*dedup.Store).Discard) }
+func redrive(c *call) (any, error) {
+	return c.change("redrive", (*dedup.Store).CountRedrive, (*dedup.Store).Redrive)
+}
 
-func (c *call) change(action string, do func(*dedup.Store, context.Context, dedup.Filter, dedup.By) (int, error)) (any, error) {
+func discard(c *call) (any, error) {
+	return c.change("discard", (*dedup.Store).CountDeadLetters, (*dedup.Store).Discard)
+}
+
+func (c *call) change(action string, count func(*dedup.Store, context.Context, dedup.Filter) (int, error),
+	do func(*dedup.Store, context.Context, dedup.Filter, dedup.By) (int, error)) (any, error) {
 	body := c.body.(*Change)
 	filter, narrow, fault := body.filter()
 	switch {
@@ -42,18 +50,31 @@ func (c *call) change(action string, do func(*dedup.Store, context.Context, dedu
 		return nil, err
 	}
 	if body.DryRun {
-		n, err := store.CountDeadLetters(c.ctx, filter)
-		return Changed{action, n, true}, err
+		n, err := count(store, c.ctx, filter)
+		return Changed{action, n, true}, withoutID("would be redriven", n, err)
 	}
 	n, err := do(store, c.ctx, filter, dedup.By{Actor: c.actor, Why: body.Why})
 	if n > 0 {
 		c.server.log.Info("dead letters changed by the admin API", "action", action, "messages", n, "actor", c.actor)
+	}
+	var none *dedup.NoIDError
+	if errors.As(err, &none) {
+		return nil, withoutID("redriven", n, none)
 	}
 	if err != nil && n > 0 {
 		c.server.log.Error("a change by the admin API ended early", "action", action, "messages", n, "error", err)
 		return nil, problem(500, "%s are changed, and then it failed; the log says why. It may be asked for again", counted(n, "dead letter"))
 	}
 	return Changed{action, n, false}, err
+}
+
+// withoutID makes a problem of the error that letters can't be redriven, and tells of the others.
+func withoutID(done string, others int, err error) error {
+	var none *dedup.NoIDError
+	if errors.As(err, &none) {
+		return problem(http.StatusConflict, "%s; %s: %d", none, done, others)
+	}
+	return err
 }
 
 func checkWhy(why string) *Problem {

@@ -19,7 +19,7 @@ var idChecks = []Check{
 	{
 		Name: "ids.missing", About: "messages come with a usable ID", needs: needsInbox, run: idsMissing,
 		Do: map[Level]string{
-			Warning: "Compare the topic's id with what its producers send: `firstseen dead list --reason missing_id`, `firstseen dead show ID`. Correct it and redrive, or add a source such as hash.",
+			Warning: "Compare the topic's id with what its producers send: `firstseen dead list --reason missing_id`, `firstseen dead show ID`. Correct it, or add a source such as hash, restart, and `firstseen replay` the offsets: that handles them under their IDs. Then discard the letters; they can't be redriven.",
 			Info:    "Look at them: `firstseen dead list`; the reason says what is wrong with the ID.",
 		},
 	},
