@@ -18,6 +18,8 @@ import (
 // what to do about it.
 const (
 	HeldPostgres    = holds.Postgres
+	HeldReadOnly    = holds.ReadOnly
+	HeldLocked      = holds.Locked
 	HeldKafka       = holds.Kafka
 	HeldHandler     = holds.Handler
 	HeldMaxParked   = holds.MaxParked
@@ -56,8 +58,10 @@ func holdCode(err error) string {
 		return holds.Pool
 	case errors.Is(err, handlers.ErrHandlerTimeout):
 		return HeldHandler
+	case errors.Is(err, dedup.ErrLocked):
+		return HeldLocked
 	}
-	return HeldPostgres
+	return holds.OfPostgres(err)
 }
 
 // heldIn has the partition's holds shown by a registry.

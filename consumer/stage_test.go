@@ -38,6 +38,7 @@ type stage struct {
 	group       string
 	commitEvery time.Duration // of a killer's process; 0: as quick says
 	dsn         string
+	silence     time.Duration      // of Postgres; 0: the default
 	pool        *pgxpool.Pool      // the test's own, as superuser
 	latest      *consumer.Consumer // the last one that was made
 }
@@ -88,8 +89,8 @@ func effect(handler string) handlers.BatchHandler {
 func (s *stage) consumer(change func(*consumer.Config, *handlers.Config)) *consumer.Consumer {
 	s.t.Helper()
 	ctx := context.Background()
-	pool := deduptest.OpenPool(s.t, s.dsn, nil)
-	store, err := dedup.Open(ctx, pool, dedup.Config{Inbox: s.group, EvictAfter: 500 * time.Millisecond})
+	pool := deduptest.OpenPool(s.t, s.dsn, func(c *pgxpool.Config) { dedup.PreparePool(c, s.silence) })
+	store, err := dedup.Open(ctx, pool, dedup.Config{Inbox: s.group, EvictAfter: 500 * time.Millisecond, AnswerTimeout: s.silence})
 	require.NoError(s.t, err)
 	hc := handlers.Config{Store: store, Handlers: &handlers.Registry{}, Logger: logger(), PausePoll: 50 * time.Millisecond}
 	cc := quick(s.addr, s.group)

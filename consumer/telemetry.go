@@ -80,7 +80,7 @@ func (t *telemetry) begin(topics []Topic) {
 		t.consumed.Add(ctx, 0, t.receiving(topic.Name)...)
 		t.fences.Add(ctx, 0, t.about(topic.Name)...)
 		t.lost.Add(ctx, 0, t.about(topic.Name)...)
-		for _, reason := range []string{HeldPostgres, HeldHandler, failedFenced, failedMoved, failedAbandoned} {
+		for _, reason := range []string{HeldPostgres, HeldReadOnly, HeldLocked, HeldHandler, failedFenced, failedMoved, failedAbandoned} {
 			t.failures.Add(ctx, 0, t.about(topic.Name, instruments.Reason.String(reason))...)
 		}
 	}

@@ -372,7 +372,7 @@ func (w *worker) recover(err error, n int, retry retries) bool {
 	return sleep(s.ctx, pause)
 }
 
-// tooSlow says that a smaller batch might have gone through: a time limit of Postgres' was over, or the handler's.
+// tooSlow says that a smaller batch might have gone through: a time limit was over, Postgres', our own for it, or the handler's.
 func tooSlow(err error) bool {
-	return failure.Of(err) == failure.TooSlow || errors.Is(err, handlers.ErrHandlerTimeout)
+	return failure.Of(err) == failure.TooSlow || errors.Is(err, dedup.ErrNoAnswer) || errors.Is(err, handlers.ErrHandlerTimeout)
 }

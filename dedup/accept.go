@@ -115,7 +115,7 @@ func (s *Store) Accept(ctx context.Context, b *Batch) (*Tx, error) {
 	cols := columnPool.Get().(*columns)
 	cols.sort(b.Entries)
 	tx, err := s.accept(ctx, b, cols)
-	if errors.Is(err, ErrNoAnswer) && b.Position != nil {
+	if err != nil && b.Position != nil {
 		err = s.lockedBy(ctx, b.Position, err)
 	}
 	if err != nil {

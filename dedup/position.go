@@ -97,24 +97,35 @@ func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition i
 }
 
 // holderSQL names the session whose transaction has locked or moved a position: the row bears the mark of that
-// transaction, and every transaction holds a lock on its own number.
+// transaction, and every transaction holds a lock on its own number. Where the session logged in as this one did, and the
+// position has no later owner, it is ended.
 const holderSQL = `
 select format('session %s of %s (application "%s"%s)', a.pid, a.usename, a.application_name,
-	', since ' || to_char(a.xact_start at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS UTC'))
+	', since ' || to_char(a.xact_start at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS UTC')),
+	case when a.usename = session_user and p.epoch = $2 and a.xact_start < clock_timestamp() - $3 * interval '1 ms'
+		then pg_terminate_backend(a.pid) else false end
 from firstseen.positions p
 join pg_locks l on l.locktype = 'transactionid' and l.transactionid = p.xmax and l.mode = 'ExclusiveLock' and l.granted
 join pg_stat_activity a on a.pid = l.pid
 where p.position_id = $1 and a.pid <> pg_backend_pid()
 limit 1`
 
-// lockedBy finds out whether Postgres did not answer because another session holds the position.
+// lockedBy finds out whether Postgres did not answer because another session holds the position. That may be a transaction
+// of our own, on a connection that fell silent: the server does not know that nobody is there any more.
 func (s *Store) lockedBy(ctx context.Context, p *Position, err error) error {
-	var session string
-	asked := answered(ctx, checkLimit, func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, s.inSchema(holderSQL), p.id).Scan(&session)
-	})
-	if asked != nil {
+	if !errors.Is(err, ErrNoAnswer) {
 		return err
+	}
+	var session string
+	var ended bool
+	asked := answered(ctx, checkLimit, func(ctx context.Context) error {
+		return s.pool.QueryRow(ctx, s.inSchema(holderSQL), p.id, p.Epoch, s.cfg.EvictAfter.Milliseconds()).Scan(&session, &ended)
+	})
+	switch {
+	case asked != nil:
+		return err
+	case ended:
+		return fmt.Errorf("a transaction of an earlier connection still held the position and was ended, %s: %w", session, err)
 	}
 	return fmt.Errorf("%w: %s: %w", ErrLocked, session, err)
 }
@@ -151,7 +162,7 @@ func (s *Store) Announce(ctx context.Context, p *Position, offset int64, counts 
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrFenced
 	}
-	if err != nil {
+	if err = s.lockedBy(ctx, p, err); err != nil {
 		return 0, fmt.Errorf("announce message %s/%d@%d: %w", p.Topic, p.Partition, offset, err)
 	}
 	return times, nil

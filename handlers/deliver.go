@@ -134,7 +134,7 @@ func (d *dispatcher) note(ctx context.Context, err error) {
 	case err == nil:
 		d.hold.End()
 	case ctx.Err() == nil:
-		d.hold.Wait(holds.Postgres, err)
+		d.hold.Wait(holds.OfPostgres(err), err)
 	}
 }
 

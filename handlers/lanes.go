@@ -75,7 +75,7 @@ func (p *Processor) laneWorker(ctx context.Context) {
 			n, err := p.workLanes(ctx, target)
 			if err != nil && ctx.Err() == nil {
 				pauses[i].lengthen(p.cfg.LanePoll)
-				places[i].Wait(holds.Postgres, fmt.Errorf("parked messages are not worked on: %w", err))
+				places[i].Wait(holds.OfPostgres(err), fmt.Errorf("parked messages are not worked on: %w", err))
 				continue
 			}
 			places[i].End()

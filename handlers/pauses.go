@@ -104,7 +104,7 @@ func (p *Processor) followPauses(ctx context.Context) {
 		case err == nil:
 			hold.End()
 		case ctx.Err() == nil:
-			hold.Wait(holds.Postgres, fmt.Errorf("look up pauses; the last known ones stay: %w", err))
+			hold.Wait(holds.OfPostgres(err), fmt.Errorf("look up pauses; the last known ones stay: %w", err))
 		}
 		select {
 		case <-ctx.Done():

@@ -19,6 +19,7 @@ import (
 	"github.com/firstseen/firstseen/cmd/internal/spelled"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/migrations"
+	"github.com/firstseen/firstseen/migrations/dial"
 )
 
 const deadLong = `Look at dead letters, and redrive or discard them. A dead letter is a message that was given up: its handler failed on
@@ -65,12 +66,13 @@ func (i *inspected) withStore(cmd *cobra.Command, do func(ctx context.Context, s
 	if err != nil {
 		return err
 	}
+	dial.Prepare(&conf.ConnConfig.Config, 0)
 	conf.MaxConns = 2
 	pool, err := pgxpool.NewWithConfig(ctx, conf)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer closePool(pool)
 	inbox, err := i.pickInbox(ctx, cmd, pool, cfg.Schema)
 	if err != nil {
 		return err

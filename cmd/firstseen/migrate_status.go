@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/migrations"
+	"github.com/firstseen/firstseen/migrations/dial"
 )
 
 // exitOtherVersion is status's code for a schema that is not the one that this build needs.
@@ -85,7 +86,12 @@ func verdict(schema string, found *int64) (text string, current bool) {
 
 // schemaVersion reads the schema's version and changes nothing. Nil means that there is no table of versions.
 func schemaVersion(ctx context.Context, dsn, schema string) (*int64, error) {
-	conn, err := pgx.Connect(ctx, dsn)
+	conf, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	dial.Prepare(&conf.Config, 0)
+	conn, err := pgx.ConnectConfig(ctx, conf)
 	if err != nil {
 		return nil, err
 	}

@@ -69,7 +69,7 @@ func (c *clusterOf) with(cmd *cobra.Command, do func(context.Context, config.Con
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer closePool(pool)
 	store, err := dedup.Attach(ctx, pool, cfg.Store())
 	if err != nil {
 		return err

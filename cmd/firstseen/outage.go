@@ -25,7 +25,7 @@ func untilReached(ctx context.Context, hold *holds.Place, do func() error) error
 		if err == nil || ctx.Err() != nil || !failure.Passes(err) {
 			return err
 		}
-		hold.Wait(holds.Postgres, errors.New(oneLine(err.Error())))
+		hold.Wait(holds.OfPostgres(err), errors.New(oneLine(err.Error())))
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

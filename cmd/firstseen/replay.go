@@ -163,7 +163,7 @@ func (r *replay) run(cmd *cobra.Command, topic string) error {
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer closePool(pool)
 	return r.replay(ctx, cmd, cfg, pool, ask, topic, log)
 }
 

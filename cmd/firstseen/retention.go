@@ -152,7 +152,7 @@ func (k *keeping) withKeeper(cmd *cobra.Command, do func(context.Context, *reten
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer closePool(pool)
 	store, err := dedup.Attach(ctx, pool, dedup.Config{Inbox: cmp.Or(cfg.Inbox, cfg.Group), Schema: cfg.Postgres.Schema})
 	if err != nil {
 		return err
@@ -187,7 +187,7 @@ func keep(ctx context.Context, live *config.Live, store *dedup.Store, log *slog.
 	}
 	keeper, err := newKeeper(live.Load(), store.On(pool), log)
 	if err != nil {
-		pool.Close()
+		closePool(pool)
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -199,7 +199,7 @@ func keep(ctx context.Context, live *config.Live, store *dedup.Store, log *slog.
 		cancel()
 		loop.Wait()
 		keeper.Cluster.Close()
-		pool.Close()
+		closePool(pool)
 	}, nil
 }
 

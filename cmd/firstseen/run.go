@@ -111,7 +111,7 @@ func run(ctx context.Context, live *config.Live, log *slog.Logger, migrate bool)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer closePool(pool)
 	waiting := holds.New(log)
 	server, err := serve(ctx, live, pool, measured.Handler, waiting, log)
 	if err != nil {

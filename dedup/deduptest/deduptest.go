@@ -62,6 +62,21 @@ func StartServer(t testing.TB, config pgserver.Config) *pgserver.Server {
 	return s
 }
 
+// StartStandby starts a standby of a server, closed at the test's end.
+func StartStandby(t testing.TB, primary *pgserver.Server) *pgserver.Server {
+	t.Helper()
+	s, err := primary.Standby(context.Background())
+	if err != nil {
+		t.Fatalf("deduptest: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("deduptest: %v", err)
+		}
+	})
+	return s
+}
+
 // shared is the test binary's one server.
 var shared server
 

@@ -43,7 +43,7 @@ func NewProxy(t testing.TB, dsn string) *Proxy {
 	p := &Proxy{DSN: through(t, dsn, listener.Addr().(*net.TCPAddr).Port), t: t, listener: listener}
 	p.Lead(dsn)
 	p.running.Go(p.accept)
-	t.Cleanup(p.close)
+	t.Cleanup(p.Close)
 	return p
 }
 
@@ -84,7 +84,8 @@ func (p *Proxy) Speak() {
 	p.deaf = false
 }
 
-func (p *Proxy) close() {
+// Close ends all connections, and the proxy. The test's end does so too.
+func (p *Proxy) Close() {
 	_ = p.listener.Close()
 	p.mu.Lock()
 	p.closed = true

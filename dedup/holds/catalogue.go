@@ -3,11 +3,15 @@ package holds
 import (
 	"log/slog"
 	"slices"
+
+	"github.com/firstseen/firstseen/dedup/failure"
 )
 
 // Why something waits: the code of a [Hold], as it is in the log's attribute "hold", in status, health, metrics and doctor.
 const (
 	Postgres    = "postgres"
+	ReadOnly    = "read_only"
+	Locked      = "position_locked"
 	Kafka       = "kafka"
 	Broker      = "broker"
 	Handler     = "handler"
@@ -41,6 +45,10 @@ type Entry struct {
 var catalogue = []Entry{
 	{Code: Postgres, Means: "Postgres does not answer, or a transaction failed",
 		Do: "bring Postgres back, or see the reason; what failed is tried again until it goes, and no attempt is spent"},
+	{Code: ReadOnly, Means: "Postgres takes no writes: it is a standby, or default_transaction_read_only is on",
+		Do: "point the address at the primary; or see who has pulled that brake and why (a full disk?), and reset it: it goes on by itself"},
+	{Code: Locked, Means: "somebody's transaction has locked the partition's position",
+		Do: "end the session that the reason names, select pg_terminate_backend(PID); it is tried again until that is gone"},
 	{Code: Kafka, Means: "Kafka does not answer what has to be known",
 		Do: "bring the brokers back, or see the reason; they are asked again until they answer"},
 	{Code: Broker, Means: "fetches from a broker fail", Level: slog.LevelWarn,
@@ -78,6 +86,14 @@ var catalogue = []Entry{
 
 // Catalogue lists all codes.
 func Catalogue() []Entry { return slices.Clone(catalogue) }
+
+// OfPostgres is the code of an error that comes from Postgres, or from the way to it.
+func OfPostgres(err error) string {
+	if failure.Of(err) == failure.ReadOnly {
+		return ReadOnly
+	}
+	return Postgres
+}
 
 // EntryOf is what is known of a code. Of one that nobody knows it has the code alone.
 func EntryOf(code string) Entry {

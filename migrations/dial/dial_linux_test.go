@@ -3,6 +3,7 @@ package dial_test
 import (
 	"context"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -10,8 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/migrations/dial"
 )
+
+func TestMain(m *testing.M) { os.Exit(deduptest.Main(m)) }
 
 func TestSocketsOfPreparedConnectionsGiveUpOnASilentNetwork(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -30,6 +34,25 @@ func TestSocketsOfPreparedConnectionsGiveUpOnASilentNetwork(t *testing.T) {
 			require.Equal(t, c.interval, option(t, fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL))
 			require.Equal(t, c.count, option(t, fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT))
 		})
+	}
+}
+
+func TestServerIsAskedToNoticeASilentClient(t *testing.T) {
+	conf, err := pgconn.ParseConfig(deduptest.NewDatabase(t))
+	require.NoError(t, err)
+	called := false
+	conf.AfterConnect = func(context.Context, *pgconn.PgConn) error { called = true; return nil }
+	dial.Prepare(conf, 12*time.Second)
+	conn, err := pgconn.ConnectConfig(t.Context(), conf)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	require.True(t, called, "the caller's own hook")
+	for name, want := range map[string]string{
+		"tcp_keepalives_idle": "4", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "4", "tcp_user_timeout": "12000",
+	} {
+		results, err := conn.Exec(t.Context(), "show "+name).ReadAll()
+		require.NoError(t, err)
+		require.Equal(t, want, string(results[0].Rows[0][0]), name)
 	}
 }
 

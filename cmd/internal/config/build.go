@@ -50,7 +50,7 @@ func (c Config) settings() consumer.Config {
 
 // Store is what the inbox is opened with.
 func (c Config) Store() dedup.Config {
-	return dedup.Config{Inbox: c.Inbox, Schema: c.Postgres.Schema}
+	return dedup.Config{Inbox: c.Inbox, Schema: c.Postgres.Schema, AnswerTimeout: c.Timeouts.Postgres}
 }
 
 // Logger writes to w as the config says, from a level on.

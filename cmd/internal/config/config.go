@@ -228,6 +228,9 @@ type Timeouts struct {
 	// Drain is how long open batches may go on when partitions are given up, or on SIGTERM. Default 15s, or less
 	// where session or rebalance leave less.
 	Drain time.Duration `koanf:"drain"`
+	// Postgres is how long Postgres, or the network before it, may be silent: a connection whose packets are not acknowledged
+	// ends then, and so does each round trip that is no handler's. At least 1s. Default 30s.
+	Postgres time.Duration `koanf:"postgres"`
 	// Handler bounds one call of a handler, for a whole batch. Default 5m.
 	Handler time.Duration `koanf:"handler"`
 	// CommitInterval is the time between two commits of offsets to Kafka. Default 1s.

@@ -8,6 +8,7 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/handlers"
 	"github.com/firstseen/firstseen/migrations"
+	"github.com/firstseen/firstseen/migrations/dial"
 )
 
 // defaults is what holds where nothing is said. What a package below has a default for, that package is asked.
@@ -22,7 +23,7 @@ func defaults() Config {
 		Fetch: Fetch{Buffer: Size(d.BufferBytes), Wait: d.FetchWait, Bytes: Size(d.FetchBytes)},
 		Timeouts: Timeouts{
 			Session: d.SessionTimeout, Rebalance: d.RebalanceTimeout, Heartbeat: d.HeartbeatInterval, JoinBackoff: d.JoinBackoff,
-			Request: d.RequestTimeout, Handler: handlers.Config{}.WithDefaults().HandlerTimeout,
+			Request: d.RequestTimeout, Postgres: dial.Silence, Handler: handlers.Config{}.WithDefaults().HandlerTimeout,
 			CommitInterval: d.CommitInterval, MetadataInterval: d.MetadataInterval,
 		},
 		Log:  Log{Level: "info", Format: "text"},

@@ -40,7 +40,7 @@ on_postgres_behind: committed
 max_parked: 5000
 batch: {messages: 500, bytes: 1MiB, transactions: 8}
 fetch: {buffer: 128MiB, wait: 250ms, bytes: 65536}
-timeouts: {session: 30s, rebalance: 40s, heartbeat: 1s, join_backoff: 2s, request: 5s, drain: 10s, handler: 1m,
+timeouts: {session: 30s, rebalance: 40s, heartbeat: 1s, join_backoff: 2s, request: 5s, drain: 10s, postgres: 20s, handler: 1m,
   commit_interval: 3s, metadata_interval: 4s}
 log: {level: debug, format: json}
 http: {listen: "127.0.0.1:8080", read_token: "${READ}", write_token: a-token-for-writers, rate: 50}
@@ -107,7 +107,7 @@ func TestEveryKeyReachesTheConfig(t *testing.T) {
 		Batch: Batch{Messages: 500, Bytes: 1 << 20, Transactions: 8},
 		Fetch: Fetch{Buffer: 128 << 20, Wait: 250 * time.Millisecond, Bytes: 65536},
 		Timeouts: Timeouts{30 * time.Second, 40 * time.Second, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
-			time.Minute, 3 * time.Second, 4 * time.Second},
+			20 * time.Second, time.Minute, 3 * time.Second, 4 * time.Second},
 		Log:    Log{"debug", "json"},
 		HTTP:   HTTP{Listen: "127.0.0.1:8080", ReadToken: "a-token-for-readers", WriteToken: "a-token-for-writers", Rate: 50},
 		Health: Health{Window: 10 * time.Minute, Degraded: Degraded{10, time.Minute, 0}, Unhealthy: Unhealthy{1000, time.Hour, 1}},

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/firstseen/firstseen/dedup"
 )
 
 // dsnAdvice stands for the parser's message, which can quote pieces of a password.
@@ -48,6 +50,7 @@ func (c Config) Pool() (*pgxpool.Config, error) {
 	if err != nil {
 		return nil, errors.New("postgres.dsn " + dsnAdvice)
 	}
+	dedup.PreparePool(pool, c.Timeouts.Postgres)
 	pool.MaxConns = int32(c.Postgres.MaxConnections) //nolint:gosec // checked
 	if !c.Postgres.PreparedStatements {
 		pool.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe

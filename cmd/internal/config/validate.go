@@ -143,6 +143,9 @@ func (l *loader) checkTimeouts(t Timeouts) {
 	if t.Heartbeat*3 > t.Session {
 		l.fault("timeouts.heartbeat", "%s is too long; make it at most a third of timeouts.session, which is %s", t.Heartbeat, t.Session)
 	}
+	if t.Postgres < time.Second {
+		l.fault("timeouts.postgres", "%s is too short; make it at least 1s", t.Postgres)
+	}
 	limit := min(t.Session, t.Rebalance) - t.Heartbeat - t.Request - cutOff
 	if limit < time.Second {
 		l.fault("timeouts.session", "the shorter of session and rebalance leaves no time to drain; make both at least %s, "+

@@ -18,6 +18,7 @@ import (
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/migrations"
+	"github.com/firstseen/firstseen/migrations/dial"
 )
 
 // Case is what is to be examined.
@@ -151,6 +152,7 @@ func (p *patient) open(ctx context.Context) error {
 	if err != nil {
 		return errors.New("the connection string can't be read") // the parser's words may quote a password
 	}
+	dial.Prepare(&conf.ConnConfig.Config, p.Timeout)
 	conf.MaxConns = 4
 	conf.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe // works behind any pooler
 	if conf.ConnConfig.RuntimeParams["application_name"] == "" {

@@ -3,8 +3,11 @@ package pgserver
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+
+	"github.com/firstseen/firstseen/dedup/deduptest/child"
 )
 
 // Backup copies the data directory to a directory that does not exist yet. A server that runs is stopped
@@ -36,6 +39,50 @@ func (s *Server) Restore(ctx context.Context, dir string) error {
 	if err := s.replaceData(dir); err != nil {
 		return fmt.Errorf("restore from %s: %w", dir, err)
 	}
+	return s.start(ctx)
+}
+
+// Standby starts another server, which follows this one by streaming replication, from a copy of its data. Close it too.
+func (s *Server) Standby(ctx context.Context) (*Server, error) {
+	scratch, err := child.NewScratch("postgres", s.user)
+	if err != nil {
+		return nil, err
+	}
+	standby := &Server{user: s.user, scratch: scratch,
+		config: Config{Version: s.config.Version, Password: s.config.Password, Dir: scratch.Path("data")}}
+	if err = s.Backup(ctx, standby.config.Dir); err == nil {
+		err = standby.prepare()
+	}
+	if err == nil {
+		err = standby.Follow(ctx, s)
+	}
+	if err != nil {
+		scratch.Remove()
+		return nil, fmt.Errorf("start a standby: %w", err)
+	}
+	return standby, nil
+}
+
+// Follow has the server be a standby of another from now on, which has all that this one has, and starts it again. To make
+// it a primary ask it for pg_promote().
+func (s *Server) Follow(ctx context.Context, primary *Server) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.stop(Fast); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(s.config.Dir, "standby.signal"), nil, 0o600); err != nil {
+		return err
+	}
+	if err := s.user.Own(s.config.Dir); err != nil {
+		return err
+	}
+	settings := maps.Clone(s.config.Settings)
+	if settings == nil {
+		settings = map[string]string{}
+	}
+	settings["primary_conninfo"] = primary.DSN("postgres")
+	s.config.Settings = settings
 	return s.start(ctx)
 }
 

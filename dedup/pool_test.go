@@ -1,0 +1,108 @@
+package dedup_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/dedup/deduptest/pgserver"
+)
+
+// demotable is a pool whose server can be said to have been demoted.
+func demotable(t *testing.T, db *deduptest.DB) (pool *pgxpool.Pool, demoted *atomic.Bool, checks *atomic.Int64) {
+	demoted, checks = &atomic.Bool{}, &atomic.Int64{}
+	pool = deduptest.OpenPool(t, db.DSN, func(c *pgxpool.Config) {
+		c.MaxConns = 2
+		c.ConnConfig.ValidateConnect = func(context.Context, *pgconn.PgConn) error {
+			checks.Add(1)
+			if demoted.Load() {
+				return errors.New("it was demoted")
+			}
+			return nil
+		}
+		dedup.PreparePool(c, time.Minute)
+	})
+	return pool, demoted, checks
+}
+
+func pids(t *testing.T, pool *pgxpool.Pool) (found []uint32) {
+	t.Helper()
+	for range 2 {
+		conn, err := pool.Acquire(t.Context())
+		require.NoError(t, err)
+		defer conn.Release()
+		found = append(found, conn.Conn().PgConn().PID())
+	}
+	return found
+}
+
+func TestAnswersOfAFailoverHaveAllConnectionsChecked(t *testing.T) {
+	for name, sql := range map[string]string{
+		"read-only transaction": `begin read only; create table x (); rollback`,
+		"session ended":         `select pg_terminate_backend(pg_backend_pid())`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool, demoted, checks := demotable(t, deduptest.New(t))
+			before := pids(t, pool)
+			pids(t, pool)
+			require.EqualValues(t, 2, checks.Load(), "each once, when it was made")
+
+			_, err := pool.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
+			require.Error(t, err)
+			demoted.Store(true)
+			_, err = pool.Acquire(t.Context())
+			require.ErrorContains(t, err, "it was demoted", "also the one that was idle, and a new one")
+			demoted.Store(false)
+			after := pids(t, pool)
+			for _, pid := range before {
+				require.NotContains(t, after, pid)
+			}
+			checked := checks.Load()
+			pids(t, pool)
+			pids(t, pool)
+			require.LessOrEqual(t, checks.Load(), checked+2, "once for each doubt")
+		})
+	}
+}
+
+func TestOnlyAPrimaryIsTakenWhicheverHostAnswers(t *testing.T) {
+	primary := deduptest.StartServer(t, pgserver.Config{})
+	db := deduptest.Migrated(t, primary.DSN("postgres"))
+	standby := deduptest.StartStandby(t, primary)
+	alone := prepared(t, standby.DSN("postgres"))
+	_, err := dedup.Open(t.Context(), alone, dedup.Config{Inbox: "test"})
+	require.ErrorIs(t, err, pgconn.ErrStandbyConnection)
+
+	both := prepared(t, twoHosts(t, standby, primary))
+	s := stageOn(t, db, both, dedup.Config{})
+	require.Equal(t, repeat(isNew, 1), s.accept(s.batch(s.position(0), uuid.New())))
+
+	_, err = deduptest.OpenPool(t, standby.DSN("postgres"), nil).Exec(t.Context(), `select pg_promote()`)
+	require.NoError(t, err)
+	_, err = dedup.Open(t.Context(), alone, dedup.Config{Inbox: "test"})
+	require.NoError(t, err)
+}
+
+func prepared(t *testing.T, dsn string) *pgxpool.Pool {
+	return deduptest.OpenPool(t, dsn, func(c *pgxpool.Config) { dedup.PreparePool(c, time.Minute) })
+}
+
+func twoHosts(t *testing.T, first, second *pgserver.Server) string {
+	t.Helper()
+	a, err := pgx.ParseConfig(first.DSN("postgres"))
+	require.NoError(t, err)
+	b, err := pgx.ParseConfig(second.DSN("postgres"))
+	require.NoError(t, err)
+	return fmt.Sprintf("host=%s,%s port=%d,%d user=%s password='%s' dbname=postgres sslmode=disable", a.Host, b.Host, a.Port, b.Port, a.User, a.Password)
+}
