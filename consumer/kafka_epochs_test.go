@@ -14,6 +14,7 @@ import (
 
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/dedup"
 )
 
 // cutOffAt has a fake cluster say that its logs part from what was read under leader epoch 0 at an offset.
@@ -103,6 +104,21 @@ func TestLogThatWasCutOffIsReadAgainFromWhereItWasByPolicy(t *testing.T) {
 	s.caughtUp()
 	s.effects(25)
 	require.True(t, book.has(slog.LevelError, "reading again from where the logs part", "offset", "10"))
+}
+
+// Else a start that trusts the committed offset would skip what lies between.
+func TestCommittedOffsetGoesBackWithTheLog(t *testing.T) {
+	fake := consumertest.NewFake(t, kfake.NumBrokers(1))
+	s := newStage(t, fake.Addr, 1)
+	s.fill(20)
+	_, stop := s.run(nil)
+	s.caughtUp()
+	stop()
+	cutOffAt(fake.Cluster, 10)
+	_, err := s.store().Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: s.topic}, nightShift)
+	require.NoError(t, err)
+	s.run(settings(func(c *consumer.Config) { c.OnReset = consumer.Restart }))
+	s.eventually(func() bool { return s.committed(0) == 10 }, "the committed offset did not go back")
 }
 
 // The messages that come at the positions of others would be taken for them.

@@ -15,6 +15,27 @@ import (
 // anybody looks it has taken in other messages at those offsets, and more.
 func TestMessagesOfAnUncleanLeaderAreNotSkipped(t *testing.T) {
 	cluster := consumertest.StartKafkaCluster(t, 3)
+	t.Run("a clean election holds nothing", func(t *testing.T) {
+		s := newStage(t, cluster.Brokers[2].Addr, 1)
+		s.topic = consumertest.Name(t)
+		consumertest.CreateTopicOn(t, s.addr, s.topic, []int32{1, 2, 3})
+		s.fill(10)
+		book, stop := s.run(nil)
+		s.caughtUp()
+		cluster.Brokers[0].Kill()
+		s.fill(10)
+		s.caughtUp()
+		stop()
+		again, _ := s.run(nil)
+		s.fill(10)
+		s.caughtUp()
+		s.requireOnce(30)
+		require.Positive(t, s.count(`select leader_epoch from firstseen.positions where leader_epoch_at = next_offset`))
+		for _, b := range []*logbook{book, again} {
+			require.False(t, b.has(slog.LevelError, "", "hold", consumer.HeldCutOff))
+		}
+		require.NoError(t, cluster.Brokers[0].Start())
+	})
 	for _, c := range []struct {
 		running  bool
 		replicas []int32 // the leader first

@@ -60,3 +60,29 @@ func TestStartOfAPartition(t *testing.T) {
 		})
 	}
 }
+
+// What is asked for is the epoch of the start where it is known, and else that of the position above it.
+func TestStartAsksForTheLogThatWasRead(t *testing.T) {
+	known := func(offset int64, epoch int32) reading { return reading{offset, &epoch} }
+	for name, c := range map[string]struct {
+		facts startFacts
+		want  reading
+	}{
+		"new partition":           {startFacts{}, reading{}},
+		"position without commit": {startFacts{hasPosition: true, position: known(5, 2)}, known(5, 2)},
+		"commit at the position":  {startFacts{hasPosition: true, position: known(5, 2), hasCommit: true, committed: known(5, 9)}, known(5, 2)},
+		"commit behind the position": {startFacts{hasPosition: true, position: known(5, 2), hasCommit: true, committed: known(3, 1)},
+			known(3, 1)},
+		"commit behind the position, without epoch": {startFacts{hasPosition: true, position: known(5, 2), hasCommit: true,
+			committed: reading{offset: 3}}, known(5, 2)},
+		"commit ahead of the position": {startFacts{hasPosition: true, position: known(5, 2), hasCommit: true, committed: known(8, 3)},
+			known(5, 2)},
+		"commit ahead of the position and trusted": {startFacts{hasPosition: true, position: known(5, 2), hasCommit: true,
+			committed: known(8, 3), onPostgresBehind: Committed}, known(8, 3)},
+		"commit without a position": {startFacts{hasCommit: true, committed: known(8, 3)}, reading{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, c.want, c.facts.decide().read)
+		})
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
@@ -35,7 +37,16 @@ func TestPositionIsKeptWithItsTopicsIdentity(t *testing.T) {
 }
 
 func TestLeaderEpochTravelsWithThePosition(t *testing.T) {
-	s := newStage(t)
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec} {
+		t.Run(mode.String(), func(t *testing.T) {
+			db := deduptest.New(t)
+			pool := deduptest.OpenPool(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+			leaderEpochTravels(t, stageOn(t, db, pool, dedup.Config{}))
+		})
+	}
+}
+
+func leaderEpochTravels(t *testing.T, s *stage) {
 	acquire := func(partition int32) *dedup.Position {
 		t.Helper()
 		p, err := s.store.Acquire(t.Context(), "consumer", "orders", partition, "me")
