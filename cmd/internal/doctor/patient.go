@@ -41,6 +41,7 @@ type Case struct {
 // limits are from where on something is found. Tests lower those that take time or rows to reach.
 type limits struct {
 	openTransaction time.Duration // how long a transaction may be open
+	lockWait        time.Duration // how long a consumer may wait for a lock
 	prepared        time.Duration // how long a prepared transaction may be
 	slotBytes       int64         // WAL that an unused replication slot may hold
 	frozenShare     float64       // age of the oldest transaction, by autovacuum_freeze_max_age
@@ -57,7 +58,7 @@ type limits struct {
 }
 
 var usual = limits{
-	openTransaction: 15 * time.Minute, prepared: 5 * time.Minute, slotBytes: 1 << 30, frozenShare: 1.5, frozenAge: 1_500_000_000,
+	openTransaction: 15 * time.Minute, lockWait: 20 * time.Second, prepared: 5 * time.Minute, slotBytes: 1 << 30, frozenShare: 1.5, frozenAge: 1_500_000_000,
 	deadRows: 100_000, indexRows: 100_000, skew: 2 * time.Second, overdue: 10 * time.Minute, parked: 24 * time.Hour,
 	dead: 7 * 24 * time.Hour, pause: 3 * time.Second, renamed: 7 * 24 * time.Hour, sample: 10_000,
 }

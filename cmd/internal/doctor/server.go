@@ -25,7 +25,15 @@ var serverChecks = []Check{
 	},
 	{
 		Name: "postgres.standby", About: "the server takes writes", needs: needsPostgres, run: postgresStandby,
-		Do: map[Level]string{Fault: "Point postgres.dsn at the primary: list all hosts and add target_session_attrs=read-write, so that a failover is followed."},
+		Do: map[Level]string{Fault: "Point postgres.dsn at the primary, or list all hosts in it: the primary among them is taken. Until then consumers wait."},
+	},
+	{
+		Name: "postgres.encoding", About: "the database is in UTF8", needs: needsPostgres, run: postgresEncoding,
+		Do: map[Level]string{Fault: "Create another database, create database NAME encoding 'UTF8' template template0, and migrate that. A text in a script that the encoding lacks holds a partition for ever."},
+	},
+	{
+		Name: "postgres.collation", About: "libc or ICU sorts texts as it did when the database was made", needs: needsPostgres, run: postgresCollation,
+		Do: map[Level]string{Warning: "firstseen's keys compare bytes and are not affected. Reindex your own indexes on texts, reindex database NAME, and then: alter database NAME refresh collation version."},
 	},
 	{
 		Name: "postgres.clock", About: "the clocks of Postgres and of this host agree", needs: needsPostgres, run: postgresClock,
@@ -86,6 +94,42 @@ func postgresStandby(ctx context.Context, p *patient, r *report) error {
 	}
 	r.ok("the server is a primary")
 	return err
+}
+
+func postgresEncoding(ctx context.Context, p *patient, r *report) error {
+	encoding, err := one[struct{ Name string }](ctx, p, `select current_setting('server_encoding')`)
+	if err != nil {
+		return err
+	}
+	if encoding.Name != "UTF8" {
+		r.fault("the database's encoding is %s, and firstseen needs UTF8", encoding.Name)
+	}
+	r.ok("the database is in UTF8")
+	return nil
+}
+
+const collationSQL = `
+select coalesce(datcollversion, ''), coalesce(pg_database_collation_actual_version(oid), 'unknown')
+from pg_database where datname = current_database()`
+
+func postgresCollation(ctx context.Context, p *patient, r *report) error {
+	version, err := one[struct{ Number int }](ctx, p, `select current_setting('server_version_num')::int`)
+	if err != nil {
+		return err
+	}
+	if version.Number < 150000 {
+		r.ok("Postgres keeps no collation version of a database before version 15")
+		return nil
+	}
+	collation, err := one[struct{ Made, Actual string }](ctx, p, collationSQL)
+	if err != nil {
+		return err
+	}
+	if collation.Made != "" && collation.Made != collation.Actual {
+		r.warn("the database was made with version %s of its collation, which is %s now", collation.Made, collation.Actual)
+	}
+	r.ok("the database's collation is the one that it was made with")
+	return nil
 }
 
 func postgresClock(ctx context.Context, p *patient, r *report) error {

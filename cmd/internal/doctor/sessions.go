@@ -14,6 +14,12 @@ var sessionChecks = []Check{
 		},
 	},
 	{
+		Name: "sessions.locks", About: "no consumer waits for a lock for long", needs: needsPostgres, run: waitingForLocks,
+		Do: map[Level]string{
+			Warning: "Find out what the session that holds the lock does; to end it: select pg_terminate_backend(PID).",
+		},
+	},
+	{
 		Name: "sessions.prepared", About: "no prepared transaction was left behind", needs: needsPostgres, run: preparedTransactions,
 		Do: map[Level]string{Warning: "Ask its transaction manager; else: rollback prepared 'NAME'. It holds its locks, and holds vacuum back, across restarts."},
 	},
@@ -54,6 +60,37 @@ func longTransactions(ctx context.Context, p *patient, r *report) error {
 		r.notChecked(fmt.Errorf("%d sessions of other roles, which %w", hidden.Sessions, errNotShown))
 	}
 	r.ok("no transaction is older than %s", p.limits.openTransaction)
+	return err
+}
+
+const locksSQL = `
+select w.pid, coalesce(w.application_name, ''), extract(epoch from clock_timestamp() - l.waitstart)::float8,
+	b.pid, coalesce(b.usename, ''), coalesce(b.application_name, ''), coalesce(b.state, 'not shown')
+from pg_locks l
+join pg_stat_activity w on w.pid = l.pid
+join pg_roles r on r.oid = w.usesysid
+cross join lateral unnest(pg_blocking_pids(l.pid)) blocker
+join pg_stat_activity b on b.pid = blocker
+where not l.granted and w.datname = current_database() and w.pid <> pg_backend_pid()
+	and clock_timestamp() - l.waitstart > make_interval(secs => $1)
+	and (w.application_name like 'firstseen%' or not r.rolsuper and exists (
+		select from pg_roles f where f.rolname = 'firstseen_consumer' and pg_has_role(r.oid, f.oid, 'member')))
+order by l.waitstart
+limit 10`
+
+func waitingForLocks(ctx context.Context, p *patient, r *report) error {
+	found, err := query[struct {
+		PID                      int32
+		Application              string
+		Seconds                  float64
+		Blocker                  int32
+		Role, BlockerName, State string
+	}](ctx, p, locksSQL, p.limits.lockWait.Seconds())
+	for _, w := range found {
+		r.warn("session %d (%q) has waited for %s for a lock of session %d of %s (%q), which is %s",
+			w.PID, w.Application, age(w.Seconds), w.Blocker, w.Role, w.BlockerName, w.State)
+	}
+	r.ok("none has waited for longer than %s", p.limits.lockWait)
 	return err
 }
 

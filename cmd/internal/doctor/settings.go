@@ -14,7 +14,7 @@ var settingChecks = []Check{
 	},
 	{
 		Name: "settings.read_only", About: "default_transaction_read_only", needs: needsPostgres, run: settingReadOnly,
-		Do: map[Level]string{Warning: "Find out who set it: some providers do when the disk is full. Then: alter role ROLE reset default_transaction_read_only."},
+		Do: map[Level]string{Fault: "Consumers wait while it is on. Find out who set it: some providers do when the disk is full. Then: alter role ROLE reset default_transaction_read_only."},
 	},
 	{
 		Name: "settings.durability", About: "fsync and full_page_writes", needs: needsPostgres, run: settingDurability,
@@ -82,7 +82,7 @@ func settingIsolation(ctx context.Context, p *patient, r *report) error {
 func settingReadOnly(ctx context.Context, p *patient, r *report) error {
 	return p.each(ctx, func(s setting) {
 		if isOn(s.Value) {
-			r.warn("default_transaction_read_only is on for %s", s.Of)
+			r.fault("default_transaction_read_only is on for %s", s.Of)
 		}
 		r.ok("default_transaction_read_only is off")
 	}, "default_transaction_read_only")

@@ -90,6 +90,16 @@ var serverTroubles = map[string][]trouble{
 		s = deduptest.StartServer(l.t, pgserver.Config{Dir: dir})
 		l.also(func(c *config.Config) { c.Postgres.DSN = config.Secret(s.DSN("postgres")) })
 	}}},
+	"postgres.encoding": {{Fault, `encoding is LATIN1, and firstseen needs UTF8`, func(l *lab) {
+		l.sql(`create database latin encoding 'LATIN1' locale 'C' template template0`)
+		l.heal(func() { l.sql(`drop database latin with (force)`) })
+		dsn := l.db.DSN + "&dbname=latin"
+		l.also(func(c *config.Config) { c.Postgres.DSN = config.Secret(dsn) })
+	}}},
+	"postgres.collation": {{Warning, `made with version 1.0 of its collation, which is unknown now`, func(l *lab) {
+		l.sql(`update pg_database set datcollversion = '1.0' where datname = current_database()`)
+		l.heal(func() { l.sql(`update pg_database set datcollversion = null where datname = current_database()`) })
+	}}},
 	"postgres.clock": {{Warning, `clock is 59m\S+ ahead of`, func(l *lab) {
 		l.patient = func(p *patient) { p.now = func() time.Time { return time.Now().Add(-time.Hour + 10*time.Second) } }
 	}}, {Warning, `clock is 1h\S+ behind`, func(l *lab) {
@@ -112,6 +122,34 @@ var serverTroubles = map[string][]trouble{
 			l.also(func(c *config.Config) { c.Postgres.PreparedStatements = false })
 		}},
 	},
+}
+
+// waitForALock has a consumer wait for a lock that somebody keeps.
+func (l *lab) waitForALock() {
+	session := func(name string) *pgx.Conn {
+		conf, err := pgx.ParseConfig(l.db.DSN)
+		require.NoError(l.t, err)
+		conf.RuntimeParams["application_name"] = name
+		conn, err := pgx.ConnectConfig(l.t.Context(), conf)
+		require.NoError(l.t, err)
+		return conn
+	}
+	holder, waiter, done := session("by hand"), session("firstseen shop"), make(chan struct{})
+	_, err := holder.Exec(l.t.Context(), `begin; lock table firstseen.pauses`)
+	require.NoError(l.t, err)
+	go func() {
+		defer close(done)
+		_, _ = waiter.Exec(context.Background(), `select from firstseen.pauses`)
+	}()
+	l.heal(func() {
+		_ = holder.Close(context.Background())
+		<-done
+		_ = waiter.Close(context.Background())
+	})
+	require.Eventually(l.t, func() bool {
+		var waits int
+		return l.db.Pool.QueryRow(l.t.Context(), `select count(*) from pg_locks where not granted`).Scan(&waits) == nil && waits > 0
+	}, 30*time.Second, 10*time.Millisecond)
 }
 
 // asConsumer has the config log in as a role, and the doctor as the superuser.
@@ -162,7 +200,7 @@ var settingTroubles = map[string][]trouble{
 		table(Info, `is repeatable read for the role payments`,
 			`create role payments login in role firstseen_consumer; alter role payments set default_transaction_isolation = 'repeatable read'`, `drop role payments`),
 	},
-	"settings.read_only": {{Warning, `is on for the role postgres`, func(l *lab) {
+	"settings.read_only": {{Fault, `is on for the role postgres`, func(l *lab) {
 		l.sql(`alter role postgres set default_transaction_read_only = on`)
 		l.heal(func() {
 			l.sql(`begin read write; alter role postgres reset default_transaction_read_only; commit`)
@@ -192,6 +230,8 @@ var settingTroubles = map[string][]trouble{
 		require.NoError(l.t, err)
 		l.heal(func() { _ = conn.Close(context.Background()) })
 	}}.under(func(m *limits) { m.openTransaction = 0 })},
+	"sessions.locks": {trouble{Warning, `session \d+ \("firstseen shop"\) has waited for \S+ for a lock of session \d+ of postgres \("by hand"\), which is idle in transaction`,
+		(*lab).waitForALock}.under(func(m *limits) { m.lockWait = 0 })},
 	"sessions.prepared": {table(Warning, `"left" of postgres was prepared \S+ ago`,
 		`begin; select pg_current_xact_id(); prepare transaction 'left'`, `rollback prepared 'left'`).under(func(m *limits) { m.prepared = 0 })},
 	"sessions.slots": {table(Warning, `slot gone is unused and holds`, `select pg_create_physical_replication_slot('gone', true)`,
