@@ -29,7 +29,12 @@ type shop struct {
 
 func newShop(t *testing.T, handler string) *shop {
 	t.Helper()
-	s := &shop{t: t, db: deduptest.New(t), addr: consumertest.NewFake(t).Addr, topic: consumertest.Name(t), group: consumertest.Name(t)}
+	return newShopOn(t, deduptest.New(t), handler)
+}
+
+func newShopOn(t *testing.T, db *deduptest.DB, handler string) *shop {
+	t.Helper()
+	s := &shop{t: t, db: db, addr: consumertest.NewFake(t).Addr, topic: consumertest.Name(t), group: consumertest.Name(t)}
 	consumertest.CreateTopic(t, s.addr, s.topic, 2)
 	_, err := s.db.Pool.Exec(t.Context(), `create schema billing; create table billing.booked (id uuid)`)
 	require.NoError(t, err)
