@@ -5,18 +5,6 @@ import (
 	"time"
 )
 
-// A message can take the whole process down: by running it out of memory, by os.Exit, by a panic in a goroutine of
-// the handler's own. Then the same partition is acquired again at the same position. From the second time on
-// its messages are handled one at a time, each announced in Postgres beforehand: where the process dies over the same
-// message as often as the handler has attempts, the message goes to the dead letters.
-
-// fruitless is how often a position is acquired without moving before its messages are suspected. An owner that lived
-// takes its own time back.
-const fruitless = 2
-
-// retractTimeout bounds the wait for taking an announcement back.
-const retractTimeout = 2 * time.Second
-
 // leave says that the worker has come to its end without a death, where nothing that it did says so.
 func (w *worker) leave() {
 	if w.caution != nil {
@@ -26,9 +14,7 @@ func (w *worker) leave() {
 
 // grow lets batches become larger again after a success.
 func (w *worker) grow() {
-	if w.caution.left == 0 {
-		w.limit = min(w.limit+max(1, w.limit/8), w.session.c.cfg.MaxBatch) // slowly: too much costs a timeout each time
-	}
+	w.limit = min(w.limit+max(1, w.limit/8), w.session.c.cfg.MaxBatch) // slowly: too much costs a timeout each time
 }
 
 // parkedCheck is the time between two counts of a partition's parked messages.

@@ -2,58 +2,67 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/handlers"
 )
 
-// caution takes the batches of a position to their handlers: after deaths of the process one message at a time, each
-// announced in Postgres beforehand. See careful.go.
+// A message can take down what handles it; handlers/suspect.go says how that is proved. Here it is narrowed down to a few
+// messages, which are set apart: they are parked, and no longer this partition's matter.
+//
+// Where the process dies the same partition is acquired again at the same position. From the second time on a batch's worth
+// of messages is set apart. Where the process lives, and a batch fails again as it did before while Postgres is well, it is
+// made smaller, until the one message is left that is set apart.
+
+// fruitless is how often a position is acquired without moving before its messages are suspected. An owner that lived
+// takes its own time back.
+const fruitless = 2
+
+// excuseTimeout bounds the wait for that.
+const excuseTimeout = 2 * time.Second
+
+// caution takes the batches of a position to their handlers.
 type caution struct {
 	processor *handlers.Processor
 	position  *dedup.Position
 	log       *slog.Logger
 
-	left      int   // so many messages more are handled one at a time
-	announced int64 // the offset of the last message that was
-	suspicion bool  // the process died before anything was announced
-	moved     bool  // a batch was committed
-	excused   bool
-	handled   int64 // where the position stood when it was acquired, if reading begins below: what lies between is no progress
+	left    int  // so many messages more are set apart
+	moved   bool // a batch was committed
+	excused bool
+	handled int64 // where the position stood when it was acquired, if reading begins below: what lies between is no progress
+
+	failedAt int64 // the position of the last batch that failed as if Postgres was away, and what it failed with
+	sign     failure.Sign
+	times    int // how often in a row
 }
 
 // newCaution is for a position that has just been acquired.
 func newCaution(p *handlers.Processor, position *dedup.Position, log *slog.Logger) *caution {
-	return &caution{processor: p, position: position, log: log, announced: -1}
+	return &caution{processor: p, position: position, log: log}
 }
 
-// begin decides whether care is needed with the next messages from an offset on, and then for how many.
-func (c *caution) begin(next int64, messages int) bool {
-	p := c.position
-	if p.Fruitless < fruitless && (p.Trials == 0 || p.Trial < next) {
-		return false
+// begin decides whether the next messages from an offset on are set apart, and then how many.
+func (c *caution) begin(next int64, messages int) {
+	if c.position.Fruitless < fruitless {
+		return
 	}
-	c.log.Warn("the partition was acquired again without having moved: handling its next messages one at a time",
-		"offset", next, "times", p.Fruitless)
-	c.left, c.suspicion = messages, p.Trials == 0
-	return true
+	c.log.Warn("the partition was acquired again without having moved: its next messages are parked, and handled one at a time",
+		"offset", next, "times", c.position.Fruitless)
+	c.left = messages
 }
 
-// process takes a batch, of one message while care is needed, through its transaction.
-func (c *caution) process(ctx context.Context, b handlers.Batch) (r handlers.Result, err error) {
-	if c.left > 0 && len(b.Messages) > 0 && b.Messages[0].Offset >= c.handled {
-		defer c.processor.Suspect()()
-		b.Killed, err = c.announce(ctx, &b.Messages[0])
-	}
+// process takes a batch through its transaction.
+func (c *caution) process(ctx context.Context, b handlers.Batch) (handlers.Result, error) {
+	b.Apart = c.left > 0
+	r, err := c.processor.Process(ctx, b)
 	if err == nil {
-		r, err = c.processor.Process(ctx, b)
-	}
-	switch {
-	case err == nil:
+		c.times = 0
 		c.progress(ctx, &b)
-	case c.left > 0:
-		c.retract(ctx)
 	}
 	return r, err
 }
@@ -61,8 +70,8 @@ func (c *caution) process(ctx context.Context, b handlers.Batch) (r handlers.Res
 // progress takes in that a batch was committed. One of what was handled before, and only its offset was not committed to
 // Kafka, says nothing about the next message, which may have killed the process each time.
 func (c *caution) progress(ctx context.Context, b *handlers.Batch) {
-	last := b.Next - 1
-	if n := len(b.Messages); n > 0 {
+	last, n := b.Next-1, len(b.Messages)
+	if n > 0 {
 		last = b.Messages[n-1].Offset
 	}
 	if last < c.handled {
@@ -71,53 +80,48 @@ func (c *caution) progress(ctx context.Context, b *handlers.Batch) {
 		}
 		return
 	}
-	c.left, c.moved = max(0, c.left-1), true
+	c.left, c.moved = max(0, c.left-n), true
 }
 
-// announce says in Postgres which message is about to be handled, and returns how often it has killed the process, where
-// that is often enough.
-func (c *caution) announce(ctx context.Context, m *dedup.Message) (killed int, err error) {
-	counts := 1
+// failed takes in that a batch of n messages has failed, and gives how many to try at most next; so far that was limit.
+func (c *caution) failed(ctx context.Context, err error, n, limit int) int {
+	sign := failure.Of(err)
+	if c.times++; c.failedAt != c.position.Next || c.sign != sign {
+		c.failedAt, c.sign, c.times = c.position.Next, sign, 1
+	}
+	slow := tooSlow(err)
 	switch {
-	case m.Offset == c.announced:
-		counts = 0
-	case c.suspicion:
-		counts = 2 // the death that raised it was the first message's, more likely than another's
+	case slow && n > 1:
+		return n / 2
+	case n == 0, c.times == 1, !c.processor.Suspicious(ctx, err):
+		return limit
+	case n > 1:
+		c.log.Warn("the batch failed again though Postgres is well: fewer messages are tried", "offset", c.position.Next,
+			"messages", n, "error", err)
+		return max(1, n/8)
 	}
-	times, err := c.processor.Store().Announce(ctx, c.position, m.Offset, counts)
-	if err != nil {
-		return 0, err
-	}
-	c.announced, c.suspicion = m.Offset, false
-	if most := c.processor.MaxAttempts(m.Topic); counts < 2 && times > most {
-		c.log.Error("the message killed the process again and again; it goes to the dead letters", "offset", m.Offset, "times", most)
-		killed = most
-	}
-	return killed, nil
+	c.log.Warn("a message failed again by itself though Postgres is well: it is parked, and tried apart from others",
+		"offset", c.position.Next, "error", err)
+	c.left = 1
+	return 1
 }
 
-// retract says that the process lived, whatever came of the message that was announced.
-func (c *caution) retract(ctx context.Context) {
-	if c.say(ctx, c.processor.Store().Retract) {
-		c.announced = -1
-	}
+// tooSlow says that a smaller batch might have gone through: a time limit of Postgres' was over, the handler's, or ours.
+func tooSlow(err error) bool {
+	return failure.Of(err) == failure.TooSlow || errors.Is(err, handlers.ErrHandlerTimeout) || errors.Is(err, dedup.ErrNoAnswer)
 }
 
-// leave is for the end of an owner that lived, where nothing that it did says so. Where it has handled nothing either,
-// what is known of earlier deaths stands: else each rebalance would make it forgotten.
+// leave is for the end of an owner that lived, where nothing that it did says so: it takes its own acquiring back. What is
+// known of earlier deaths stands: else each rebalance would make it forgotten.
 func (c *caution) leave(ctx context.Context) {
-	switch {
-	case c.moved:
-	case c.announced >= 0:
-		c.retract(ctx)
-	case !c.excused:
+	if !c.moved && !c.excused {
 		c.excused = c.say(ctx, c.processor.Store().Excuse)
 	}
 }
 
 // say tells Postgres of the owner's life, and whether it could.
 func (c *caution) say(ctx context.Context, what func(context.Context, *dedup.Position) error) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), retractTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), excuseTimeout)
 	defer cancel()
 	err := what(ctx, c.position)
 	if err != nil {

@@ -27,8 +27,8 @@ import (
 	"github.com/firstseen/firstseen/handlers"
 )
 
-// killerEnv has TestKillerChild be a consumer: it holds broker, group, topic, DSN, the greatest batch and the time between
-// commits.
+// killerEnv has TestKillerChild be a consumer: it holds broker, group, topic, DSN, the greatest batch, the time between
+// commits, and how many handlers there are: all but the first do nothing.
 const killerEnv = "FIRSTSEEN_TEST_KILLER"
 
 const killerAttempts = 3
@@ -61,7 +61,7 @@ func (k killer) Handle(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 // TestKillerChild is no test but the process that the tests below start.
 func TestKillerChild(t *testing.T) {
 	spec := strings.Split(os.Getenv(killerEnv), " ")
-	if len(spec) != 6 {
+	if len(spec) != 7 {
 		t.Skip("not started as a child")
 	}
 	addr, group, topic, dsn := spec[0], spec[1], spec[2], spec[3]
@@ -75,6 +75,10 @@ func TestKillerChild(t *testing.T) {
 	registry := &handlers.Registry{}
 	require.NoError(t, registry.Add(handlers.Registration{Name: "effect", Topics: []string{topic}, Handler: handlers.Each(killer{pool}),
 		Retry: handlers.Retry{Base: time.Millisecond, Cap: time.Millisecond, MaxAttempts: killerAttempts}}))
+	if spec[6] == "2" {
+		nothing := handlers.HandlerFunc(func(context.Context, pgx.Tx, dedup.Message) error { return nil })
+		require.NoError(t, registry.Register("other", handlers.Each(nothing), topic))
+	}
 	processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: registry, Logger: logger(), LanePoll: 50 * time.Millisecond})
 	require.NoError(t, err)
 	cfg := quick(addr, group)
@@ -92,7 +96,7 @@ func (s *stage) startKiller(maxBatch int) *childProcess {
 	s.t.Helper()
 	log := filepath.Join(s.t.TempDir(), "child.log")
 	p, err := child.Start(child.Spec{Path: os.Args[0], Args: []string{"-test.run=^TestKillerChild$"}, LogFile: log,
-		Env: []string{testLog + "=1", killerEnv + "=" + strings.Join([]string{s.addr, s.group, s.topic, s.dsn, strconv.Itoa(maxBatch), s.commitEvery.String()}, " ")}})
+		Env: []string{testLog + "=1", killerEnv + "=" + strings.Join([]string{s.addr, s.group, s.topic, s.dsn, strconv.Itoa(maxBatch), s.commitEvery.String(), strconv.Itoa(max(1, s.killerHandlers))}, " ")}})
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { p.Stop(syscall.SIGKILL, time.Second) })
 	return &childProcess{Process: p, t: s.t, log: log}

@@ -49,11 +49,8 @@ func (p *replayPart) process(ctx context.Context, ms []dedup.Message, next int64
 
 // cut is how many of the messages go into the next batch, and the offset after it.
 func (p *replayPart) cut(ms []dedup.Message, next int64) (n int, to int64) {
-	most := p.limit
-	if p.caution.left > 0 {
-		most = 1
-	}
-	if most = p.rate.chunk(most); len(ms) <= most {
+	most := p.rate.chunk(p.limit)
+	if len(ms) <= most {
 		return len(ms), next
 	}
 	return most, ms[most].Offset
@@ -76,9 +73,7 @@ func (p *replayPart) recover(ctx context.Context, failure error, ms []dedup.Mess
 	case ctx.Err() != nil:
 		return 0, 0, context.Cause(ctx)
 	}
-	if tooSlow(failure) {
-		p.limit = max(1, n/2)
-	}
+	p.limit = p.caution.failed(ctx, failure, n, p.limit)
 	pause := retry.next()
 	p.log.Error("batch failed; it is tried again", "error", failure, "offset", p.position.Next, "messages", n,
 		"again_in", pause.Round(time.Millisecond))

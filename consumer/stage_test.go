@@ -31,16 +31,17 @@ func onBrokers(t *testing.T, test func(t *testing.T, addr string)) {
 
 // stage is a database, a broker, a topic and a group for one test.
 type stage struct {
-	t           testing.TB
-	addr        string
-	topic       string
-	partitions  int
-	group       string
-	commitEvery time.Duration // of a killer's process; 0: as quick says
-	dsn         string
-	silence     time.Duration      // of Postgres; 0: the default
-	pool        *pgxpool.Pool      // the test's own, as superuser
-	latest      *consumer.Consumer // the last one that was made
+	t              testing.TB
+	addr           string
+	topic          string
+	partitions     int
+	group          string
+	commitEvery    time.Duration // of a killer's process; 0: as quick says
+	killerHandlers int           // of a killer's process; 0: one
+	dsn            string
+	silence        time.Duration      // of Postgres; 0: the default
+	pool           *pgxpool.Pool      // the test's own, as superuser
+	latest         *consumer.Consumer // the last one that was made
 }
 
 // effectsTable is what the test handler writes to. It has no unique key: a second effect must show. made_by is

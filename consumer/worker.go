@@ -13,7 +13,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/firstseen/firstseen/dedup"
-	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -121,9 +120,7 @@ func (w *worker) acquire(ctx context.Context) (at reading, hold, err error) {
 	if at.offset == begin.offset && at.offset < w.position.Next {
 		w.caution.handled = w.position.Next
 	}
-	if w.caution.begin(at.offset, cfg.MaxBatch) {
-		w.limit = 1
-	}
+	w.caution.begin(at.offset, cfg.MaxBatch)
 	return at, nil, store.Reposition(ctx, w.position, at.offset, p.topicID, at.epoch)
 }
 
@@ -364,15 +361,8 @@ func (w *worker) recover(err error, n int, retry retries) bool {
 		return false
 	}
 	w.telemetry.failed(holdCode(err))
-	if tooSlow(err) {
-		w.limit = max(1, n/2)
-	}
+	w.limit = w.caution.failed(s.ctx, err, n, w.limit)
 	pause := retry.next()
 	w.partition.waitFor(err, "offset", w.position.Next, "messages", n)
 	return sleep(s.ctx, pause)
-}
-
-// tooSlow says that a smaller batch might have gone through: a time limit was over, Postgres', our own for it, or the handler's.
-func tooSlow(err error) bool {
-	return failure.Of(err) == failure.TooSlow || errors.Is(err, dedup.ErrNoAnswer) || errors.Is(err, handlers.ErrHandlerTimeout)
 }

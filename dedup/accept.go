@@ -63,6 +63,9 @@ type Entry struct {
 	Reason, Error string
 	// Due is how long from now the lane's next attempt is, where State is Parked.
 	Due time.Duration
+	// Alone says, where State is Parked, that the message may take down what handles it: ClaimLanes will give its lane with
+	// Times more than 1.
+	Alone bool
 }
 
 // Batch is what one transaction takes in: messages of one partition, in the order of their offsets.

@@ -24,9 +24,13 @@ func (t *Tx) finishLanes(ctx context.Context) error {
 		a.to.reset(a.element)
 	}
 	due := make(map[Claim]int64, len(t.lanes))
+	var parked []*Entry
 	for i := range t.batch.Entries {
 		e := &t.batch.Entries[i]
 		lane := Claim{Scope: e.Scope, Lane: e.Lane}
+		if e.State == Parked {
+			parked = append(parked, e)
+		}
 		if _, waiting := due[lane]; e.State == Parked && !waiting {
 			due[lane] = e.Due.Milliseconds() // of the first that is not finished
 		}
@@ -45,8 +49,14 @@ func (t *Tx) finishLanes(ctx context.Context) error {
 	}
 	args := []any{int32Array(scopes.bytes()), uuidArray(lanes.bytes()), int64Array(offsets.bytes()), uuidArray(ids.bytes()),
 		int32Array(results.bytes()), int32Array(attempts.bytes()), textArray(reasons.bytes()), textArray(errs.bytes())}
-	_, err := t.conn.Exec(ctx, t.store.sql.finishLanes, append(args, t.laneColumns(due)...)...)
-	return err
+	if _, err := t.conn.Exec(ctx, t.store.sql.finishLanes, append(args, t.laneColumns(due)...)...); err != nil {
+		return err
+	}
+	if scopes, lanes := apart(parked); scopes != nil {
+		_, err := t.conn.Exec(ctx, t.store.sql.setApart, scopes, lanes)
+		return err
+	}
+	return nil
 }
 
 func (e *Entry) result() int32 {

@@ -146,26 +146,45 @@ func deref[T any](p *T) (v T) {
 // ErrNotClaimed is returned where somebody else has the lane by now.
 var ErrNotClaimed = errors.New("the lane is no longer claimed")
 
-// CountAttempt adds one to the attempts of a lane's first message, in a transaction of its own, and returns the message's
-// ID and its attempts; 0 where the lane is empty. The claim lasts for lease again. It returns ErrNotClaimed where it was
-// lost.
-func (s *Store) CountAttempt(ctx context.Context, c Claim, lease time.Duration) (id uuid.UUID, attempts int, err error) {
+// Answer is what Announce says to an attempt.
+type Answer string
+
+// The answers. The zero value is NothingThere.
+const (
+	// NothingThere: the lane is empty.
+	NothingThere Answer = ""
+	// Counted: the attempt is counted, and is to be made.
+	Counted Answer = "counted"
+	// LastOne: nothing is counted. The process died in an earlier attempt and this one would be the last: announce it again,
+	// with nobody else at work in the process.
+	LastOne Answer = "last"
+	// Killed: nothing is counted. The process died in the last attempt, with nobody else at work in it.
+	Killed Answer = "killed"
+)
+
+// Announce counts an attempt on a lane's first message, in a transaction of its own, before the attempt is made: so it
+// stays counted where the process dies. It returns the message's ID and its attempts. The claim lasts for lease again. most
+// is how many attempts a message has, and alone says that nobody else is at work in the process. It returns ErrNotClaimed
+// where the claim was lost.
+func (s *Store) Announce(ctx context.Context, c Claim, lease time.Duration, most int, alone bool) (id uuid.UUID, attempts int, a Answer, err error) {
 	var first *uuid.UUID
 	var counted *int
+	var answer *Answer
 	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, s.sql.countAttempt, c.Scope, c.Lane, c.Number, lease.Milliseconds()).Scan(&first, &counted)
+		return tx.QueryRow(ctx, s.sql.announceAttempt, c.Scope, c.Lane, c.Number, lease.Milliseconds(), most, alone).
+			Scan(&first, &counted, &answer)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrNotClaimed
 	}
 	if err != nil {
-		return uuid.Nil, 0, fmt.Errorf("count attempt: %w", err)
+		return uuid.Nil, 0, "", fmt.Errorf("announce attempt: %w", err)
 	}
-	return deref(first), deref(counted), nil
+	return deref(first), deref(counted), deref(answer), nil
 }
 
-// UncountAttempt takes back what CountAttempt has counted, where the message was not handled and the process lives. It
-// does so whoever has the lane by now.
+// UncountAttempt takes back what Announce has counted, where the attempt was none and the process lives. It does so whoever has
+// the lane by now.
 func (s *Store) UncountAttempt(ctx context.Context, c Claim, id uuid.UUID) error {
 	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.sql.uncountAttempt, c.Scope, c.Lane, id)

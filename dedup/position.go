@@ -31,10 +31,6 @@ type Position struct {
 
 	// Fruitless is how often the position has been acquired since it last moved, this time included.
 	Fruitless int
-	// Trial is the offset of a message whose handler call was announced by Announce, and Trials how often the process
-	// died in it; valid where Trials is not 0.
-	Trial  int64
-	Trials int
 
 	id int32
 	// sinceDuplicate counts batches without a duplicate, and allSeen says that the last had nothing else: for the
@@ -69,11 +65,10 @@ func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition i
 	s.scopes.forget() // the database may have been set back, which is when positions are acquired again
 	var next *int64
 	var topicID *uuid.UUID
-	var trial *int64
 	grace := fmt.Sprintf("%d ms", s.cfg.EvictAfter/time.Millisecond)
 	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, s.sql.acquire, consumer, topic, partition, owner, grace).
-			Scan(&p.id, &p.Epoch, &next, &topicID, &p.Evicted, &p.Fruitless, &trial, &p.Trials)
+			Scan(&p.id, &p.Epoch, &next, &topicID, &p.Evicted, &p.Fruitless)
 		if err != nil {
 			return err
 		}
@@ -89,10 +84,7 @@ func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition i
 	if next != nil {
 		p.Next, p.Known = *next, true
 	}
-	p.TopicID, p.Trial = deref(topicID), deref(trial)
-	if trial == nil {
-		p.Trials = 0
-	}
+	p.TopicID = deref(topicID)
 	return p, nil
 }
 
@@ -152,22 +144,6 @@ func (s *Store) Reposition(ctx context.Context, p *Position, next int64, topicID
 	return nil
 }
 
-// Announce notes, in a transaction of its own, that the message at an offset is about to be handled by itself, and
-// returns how often that was noted: if the process dies in the handler, the next owner knows where. counts is 1, or 0
-// where this owner announced the message before and lived, or 2 where the process has died over it without notice.
-func (s *Store) Announce(ctx context.Context, p *Position, offset int64, counts int) (times int, err error) {
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, s.sql.announce, p.id, p.Epoch, offset, counts).Scan(&times)
-	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = ErrFenced
-	}
-	if err = s.lockedBy(ctx, p, err); err != nil {
-		return 0, fmt.Errorf("announce message %s/%d@%d: %w", p.Topic, p.Partition, offset, err)
-	}
-	return times, nil
-}
-
 // Excuse takes back that this owner has acquired the position without moving it, and nothing of what owners before it left:
 // it came to its end before it handled anything. Call it once.
 func (s *Store) Excuse(ctx context.Context, p *Position) error {
@@ -182,14 +158,6 @@ func (s *Store) Excuse(ctx context.Context, p *Position) error {
 func (s *Store) Recall(ctx context.Context, p *Position) error {
 	return s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.sql.recall, p.id, p.Epoch, p.Fruitless)
-		return err
-	})
-}
-
-// Retract takes the announcements of a position back, and that it was acquired without moving: the process lived.
-func (s *Store) Retract(ctx context.Context, p *Position) error {
-	return s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.sql.retract, p.id, p.Epoch)
 		return err
 	})
 }

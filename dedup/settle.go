@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 )
@@ -71,6 +72,9 @@ func (t *Tx) settle(ctx context.Context) error {
 	if len(parked) > 0 {
 		q.Queue(t.store.sql.park, append([]any{t.positionID()}, parkColumns(parked)...)...)
 	}
+	if scopes, lanes := apart(parked); scopes != nil {
+		q.Queue(t.store.sql.setApart, scopes, lanes)
+	}
 	if len(dead) > 0 {
 		q.Queue(t.store.sql.bury, buryColumns(dead)...)
 	}
@@ -81,6 +85,16 @@ func (t *Tx) settle(ctx context.Context) error {
 		return nil
 	}
 	return t.conn.SendBatch(ctx, q).Close()
+}
+
+// apart are the lanes of entries that are to be handled by themselves; nil: there are none.
+func apart(parked []*Entry) (scopes []int32, lanes []uuid.UUID) {
+	for _, e := range parked {
+		if e.Alone {
+			scopes, lanes = append(scopes, e.Scope), append(lanes, e.Lane)
+		}
+	}
+	return scopes, lanes
 }
 
 func parkColumns(entries []*Entry) []any {

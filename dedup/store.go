@@ -73,7 +73,7 @@ type Store struct {
 
 // statements are the store's queries, spelled for its schema.
 type statements struct {
-	accept, inbox, commit, acquire, join, joinOlder, park, bury, conflicts, claimLanes, loadLanes, releaseLanes, finishLanes, countAttempt, uncountAttempt, announce, excuse, recall, retract, unfinished, reposition, begin, leaderEpoch, setLeaderEpoch, known, scopes, partitions, version, checkDeferred string
+	accept, inbox, commit, acquire, join, joinOlder, park, bury, conflicts, claimLanes, loadLanes, releaseLanes, finishLanes, announceAttempt, setApart, uncountAttempt, excuse, recall, unfinished, reposition, begin, leaderEpoch, setLeaderEpoch, known, scopes, partitions, version, checkDeferred string
 }
 
 func statementsFor(schema string) statements {
@@ -82,29 +82,26 @@ func statementsFor(schema string) statements {
 		accept: `select outcomes, has_lanes, seq from ` + s + `.accept($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
 		inbox: `copy ` + s + `.inbox (seq, scope_id, message_id, raw_id, topic, "partition", "offset", produced_at,
 			raw_timestamp, key, headers, payload) from stdin binary; `,
-		commit:         `select ` + s + `.seal(); commit`,
-		checkDeferred:  rehearse(`select ` + s + `.seal(); set constraints all immediate`),
-		join:           `select ` + s + `.join_lanes($1, $2, $3)`,
-		joinOlder:      `select ` + s + `.join_older_lanes($1, $2, $3, $4)`,
-		park:           `select ` + s + `.park(` + parameters(17) + `)`,
-		bury:           `select ` + s + `.bury(` + parameters(15) + `)`,
-		conflicts:      `select ` + s + `.record_conflicts(` + parameters(11) + `)`,
-		claimLanes:     `select scope_id, tenant, lane, claims, claim from ` + s + `.claim_lanes($1, $2, $3, $4)`,
-		loadLanes:      loadLanes(s),
-		releaseLanes:   `select ` + s + `.release_lanes($1, $2, $3, $4)`,
-		finishLanes:    `select ` + s + `.finish_lanes(` + parameters(11) + `)`,
-		countAttempt:   `select * from ` + s + `.count_attempt($1, $2, $3, $4)`,
-		uncountAttempt: `select ` + s + `.uncount_attempt($1, $2, $3)`,
-		announce: `update ` + s + `.positions set trial = $3,
-			trials = case when trial = $3 then trials + $4 else greatest($4, 1) end
-			where position_id = $1 and epoch = $2 returning trials`,
-		excuse:  `update ` + s + `.positions set fruitless = greatest(fruitless - 1, 0) where position_id = $1 and epoch = $2`,
-		recall:  `update ` + s + `.positions set fruitless = $3 where position_id = $1 and epoch = $2`,
-		retract: `update ` + s + `.positions set trials = 0, fruitless = 0 where position_id = $1 and epoch = $2`,
+		commit:          `select ` + s + `.seal(); commit`,
+		checkDeferred:   rehearse(`select ` + s + `.seal(); set constraints all immediate`),
+		join:            `select ` + s + `.join_lanes($1, $2, $3)`,
+		joinOlder:       `select ` + s + `.join_older_lanes($1, $2, $3, $4)`,
+		park:            `select ` + s + `.park(` + parameters(17) + `)`,
+		bury:            `select ` + s + `.bury(` + parameters(15) + `)`,
+		conflicts:       `select ` + s + `.record_conflicts(` + parameters(11) + `)`,
+		claimLanes:      `select scope_id, tenant, lane, claims, claim from ` + s + `.claim_lanes($1, $2, $3, $4)`,
+		loadLanes:       loadLanes(s),
+		releaseLanes:    `select ` + s + `.release_lanes($1, $2, $3, $4)`,
+		finishLanes:     `select ` + s + `.finish_lanes(` + parameters(11) + `)`,
+		announceAttempt: `select * from ` + s + `.announce_attempt(` + parameters(6) + `)`,
+		setApart:        `select ` + s + `.set_apart($1, $2)`,
+		uncountAttempt:  `select ` + s + `.uncount_attempt($1, $2, $3)`,
+		excuse:          `update ` + s + `.positions set fruitless = greatest(fruitless - 1, 0) where position_id = $1 and epoch = $2`,
+		recall:          `update ` + s + `.positions set fruitless = $3 where position_id = $1 and epoch = $2`,
 		unfinished: `select count(*) from (select from ` + s + `.lanes l join ` + s + `.scopes c using (scope_id)
 			join ` + s + `.parked p using (scope_id, lane)
 			where l.topic = $1 and l."partition" = $2 and c.inbox = $4 limit $3) u`,
-		acquire: `select position_id, epoch, next_offset, topic_id, evicted, fruitless, trial, trials
+		acquire: `select position_id, epoch, next_offset, topic_id, evicted, fruitless
 			from ` + s + `.acquire($1, $2, $3, $4, $5)`,
 		reposition:  `select ` + s + `.reposition($1, $2, $3, $4)`,
 		begin:       `select ` + s + `.begin_topic($1, $2, $3, $4, $5)`,
@@ -216,6 +213,27 @@ func (s *Store) checkVersion(ctx context.Context) error {
 		return &SchemaError{Schema: s.cfg.Schema, Found: found, Need: migrations.Latest()}
 	}
 	return nil
+}
+
+// Server is what one connection finds out about the database server.
+type Server struct {
+	// Started is when it was started: it tells one server from another, and a restart from a recovery after a crash of one
+	// of its processes, which is none.
+	Started time.Time
+	// Writable says that a new transaction may write.
+	Writable bool
+}
+
+// Server asks the server how it is.
+func (s *Store) Server(ctx context.Context) (server Server, err error) {
+	err = answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
+		return s.pool.QueryRow(ctx, `select pg_postmaster_start_time(),
+			not pg_is_in_recovery() and not current_setting('transaction_read_only')::boolean`).Scan(&server.Started, &server.Writable)
+	})
+	if err != nil {
+		return Server{}, fmt.Errorf("look at the server: %w", err)
+	}
+	return server, nil
 }
 
 // MakePartitions makes the inbox's partitions for today and the configured number of days ahead, and returns

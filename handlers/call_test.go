@@ -142,6 +142,7 @@ const shortTimeLimit = 500 * time.Millisecond
 
 func TestHungHandlerIsCutOff(t *testing.T) {
 	s := newStage(t)
+	s.retry = handlers.Retry{Base: time.Hour, Cap: time.Hour}
 	release := make(chan struct{})
 	s.cfg.HandlerTimeout = shortTimeLimit
 	h, ended := hanging(func(ctx context.Context, tx pgx.Tx) error {
@@ -149,7 +150,7 @@ func TestHungHandlerIsCutOff(t *testing.T) {
 		_, err := tx.Exec(context.Background(), `insert into effects (handler) values ('late')`)
 		return err
 	})
-	text := s.requireIsolated(h)
+	text := s.requireSetApart(h)
 	require.Contains(t, text, handlers.ErrAbandoned.Error())
 	require.Contains(t, text, handlers.ErrHandlerTimeout.Error())
 	close(release)
@@ -161,12 +162,13 @@ func TestHungHandlerIsCutOff(t *testing.T) {
 
 func TestHandlerHungInAStatementIsCutOff(t *testing.T) {
 	s := newStage(t)
+	s.retry = handlers.Retry{Base: time.Hour, Cap: time.Hour}
 	s.cfg.HandlerTimeout = shortTimeLimit
 	h, ended := hanging(func(_ context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(context.Background(), `select pg_sleep(600)`)
 		return err
 	})
-	require.Contains(t, s.requireIsolated(h), handlers.ErrAbandoned.Error())
+	require.Contains(t, s.requireSetApart(h), handlers.ErrAbandoned.Error())
 	for range 2 {
 		require.Error(t, <-ended)
 	}
@@ -178,13 +180,14 @@ func TestHandlerHungInAStatementIsCutOff(t *testing.T) {
 
 func TestHandlerThatObeysItsTimeLimitIsNotCutOff(t *testing.T) {
 	s := newStage(t)
+	s.retry = handlers.Retry{Base: time.Hour, Cap: time.Hour}
 	s.cfg.HandlerTimeout = shortTimeLimit
 	s.cfg.AbandonAfter = time.Minute
 	h, _ := hanging(func(ctx context.Context, tx pgx.Tx) error {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	})
-	text := s.requireIsolated(h)
+	text := s.requireSetApart(h)
 	require.Contains(t, text, handlers.ErrHandlerTimeout.Error())
 	require.NotContains(t, text, handlers.ErrAbandoned.Error())
 }

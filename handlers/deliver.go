@@ -65,6 +65,7 @@ type delivery struct {
 	until   time.Time      // the lease's end
 	message *dedup.Message // nil where there is none to deliver
 	counted bool           // its attempt was counted before the call
+	putOff  bool           // it is not made now
 	buried  bool           // it has killed the process too often
 	probe   bool           // it tells whether the circuit can close
 
@@ -201,31 +202,40 @@ func (d *dispatcher) start(ctx context.Context, call *delivery) {
 	})
 }
 
-// call delivers the message. A call that our own end broke off was no attempt.
+// call delivers the message. A call that our own end broke off was no attempt, and one that had to wait for its turn is not
+// made: others may have the lane before it ends.
 func (d *dispatcher) call(ctx context.Context, call *delivery) {
+	came := time.Now()
+	end := d.p.work.begin
 	if call.claim.Times > suspiciousCall {
-		defer d.p.Suspect()()
-		if !d.count(ctx, call) {
-			return
-		}
+		end = func() func() { return d.count(ctx, call) }
+	}
+	defer end()()
+	if call.putOff || time.Since(came) > laneLease && !call.counted {
+		return
 	}
 	call.err = d.p.deliver(ctx, d.target, *call.message)
 	call.tried = call.err == nil || ctx.Err() == nil
 }
 
 // count counts the attempt before the call, where the lane was claimed again and again without getting anywhere: a
-// message that kills the process runs out of attempts too. It says whether to make the call.
-func (d *dispatcher) count(ctx context.Context, call *delivery) bool {
-	until := time.Now().Add(d.lease)
-	_, attempts, err := d.p.cfg.Store.CountAttempt(ctx, call.claim, d.lease)
-	if err != nil || attempts == 0 {
+// message that kills the process runs out of attempts too. The caller calls end when the call was made, unless it is put
+// off.
+func (d *dispatcher) count(ctx context.Context, call *delivery) (end func()) {
+	call.putOff = true
+	attempt, err := d.p.announce(ctx, d.target, call.claim, d.lease, false)
+	if err != nil || attempt.answer == dedup.NothingThere {
 		if ctx.Err() == nil {
 			d.log.Warn("a message that may kill the process is put off: its attempt could not be counted", "error", err)
 		}
-		return false
+		if err != nil {
+			return func() {}
+		}
+		return attempt.end
 	}
-	call.until, call.counted, call.buried = until, true, attempts > d.target.retry.MaxAttempts
-	return !call.buried
+	call.until, call.counted, call.buried = attempt.at.Add(d.lease), attempt.answer == dedup.Counted, attempt.answer == dedup.Killed
+	call.putOff = call.buried
+	return attempt.end
 }
 
 // take notes how a call ended.

@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"time"
@@ -47,10 +48,10 @@ type kind int
 const (
 	// ofHandler counts an attempt on the message that caused it.
 	ofHandler kind = iota
-	// ofInfrastructure rolls everything back and counts nothing: Postgres or the way to it, or our own shutdown.
+	// ofInfrastructure rolls everything back and counts nothing: Postgres or the way to it, or our own shutdown. Whether it is a
+	// message's doing all the same is found by evidence: see suspect.go.
 	ofInfrastructure
-	// ofConcurrency is gone when the transaction runs again: a deadlock, a serialization failure, or a connection that was
-	// lost under a handler that does not say so.
+	// ofConcurrency is gone when the transaction runs again: a deadlock or a serialization failure.
 	ofConcurrency
 	// ofDependency is an outage elsewhere, that a handler did not mark as Unavailable, or a grant, a table, a function that is
 	// missing: the database and the handler do not belong together. A message may bring either about too: circuit decides.
@@ -89,10 +90,16 @@ func classifyDisconnected(err error, sign failure.Sign) kind {
 	switch {
 	case sign == failure.Silent, fromServer && (sign == failure.Other || sign == failure.Missing || sign == failure.Locked):
 		return ofHandler
-	case sign == failure.Other:
-		return ofConcurrency
 	}
 	return ofInfrastructure
+}
+
+// saysEnded is an error that says that the connection has ended, where that is so and the handler did not pass it on.
+func saysEnded(err error, disconnected bool) error {
+	if disconnected && failure.Of(err) == failure.Other {
+		return fmt.Errorf("%w: %w", dedup.ErrConnectionLost, err)
+	}
+	return err
 }
 
 // saysSo tells an error of the network, or of Postgres, from what others say too: io.ErrUnexpectedEOF is what a JSON

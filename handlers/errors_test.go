@@ -69,7 +69,7 @@ func TestErrorKinds(t *testing.T) {
 		{"unknown host", unresolved, ofDependency, ofInfrastructure},
 		{"closed pool", puddle.ErrClosedPool, ofDependency, ofInfrastructure},
 		{"connection lost", dedup.ErrConnectionLost, ofHandler, ofInfrastructure},
-		{"plain", errTold, ofHandler, ofConcurrency},
+		{"plain", errTold, ofHandler, ofInfrastructure},
 		{"own deadline", context.DeadlineExceeded, ofHandler, ofHandler},
 		{"own cancel", context.Canceled, ofHandler, ofHandler},
 		{"permanent", Permanent(code("40P01")), ofHandler, ofHandler},

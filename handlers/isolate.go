@@ -37,7 +37,8 @@ type run struct {
 
 // lostError is a handler's failure that cost the transaction: it has to run again, knowing what failed.
 type lostError struct {
-	of       messageOf // zero: not known which message it was
+	of       messageOf   // zero: not known which message it was
+	apart    []messageOf // one of these it was, and none is to be tried with others again
 	atCommit bool
 	err      error
 }
@@ -64,6 +65,7 @@ func (r *run) handle(ctx context.Context, entries []*dedup.Entry) (err error) {
 	if len(entries) == 0 {
 		return nil
 	}
+	entries = r.setApart(entries)
 	ctx, span := r.p.telemetry.turn(ctx, r.target, len(entries))
 	defer func(n int) { endTurn(span, r.tries.sum(), n, err) }(len(entries))
 	for len(entries) > 0 && r.held == nil {
@@ -76,6 +78,23 @@ func (r *run) handle(ctx context.Context, entries []*dedup.Entry) (err error) {
 	}
 	r.putOff(ctx, entries)
 	return r.takeBack(ctx)
+}
+
+// setApart parks the entries of a call that took all of its time, and gives the others.
+func (r *run) setApart(entries []*dedup.Entry) (others []*dedup.Entry) {
+	if len(r.known.apart) == 0 {
+		return entries
+	}
+	for _, e := range entries {
+		if !r.known.apart[of(e)] {
+			others = append(others, e)
+			continue
+		}
+		e.Lane, e.Alone = r.laneOf(e), true
+		e.Park(0)
+		r.block(e)
+	}
+	return others
 }
 
 // try makes a call, and returns how many of its entries can be settled. Of the others one was found to fail, or fewer
@@ -100,7 +119,7 @@ func (r *run) try(ctx context.Context, c call) (done int, err error) {
 	}
 	switch kind := classify(ctx, cause, r.tx.Disconnected()); {
 	case kind == ofInfrastructure:
-		return 0, cause
+		return 0, saysEnded(cause, r.tx.Disconnected())
 	case kind == ofConcurrency && !r.known.patient:
 		return 0, &repeatError{cause}
 	case kind == ofDependency:
@@ -145,6 +164,9 @@ func (r *run) checkAsCommit(ctx context.Context) error {
 // handler does not say which it is, suspects fewer messages.
 func (r *run) narrow(ctx context.Context, c call, kept int, cause error) error {
 	culprit := c.culprit(cause)
+	if culprit < 0 && r.tookAll(cause) {
+		return r.lostTime(c, cause)
+	}
 	cause = r.excuse(c, culprit, cause)
 	if r.tx.Lost() || errors.Is(cause, dedup.ErrEnded) || kept == c.size() {
 		return r.lost(c, culprit, cause)
@@ -204,6 +226,26 @@ func ended(err error) error {
 		return &lostError{atCommit: true, err: err}
 	}
 	return err
+}
+
+// tookAll says that the handler's time was over, and it is not known whether one message hangs or all are slow. Of
+// messages that were handled one after the other it is: none took half of it.
+func (r *run) tookAll(cause error) bool {
+	_, each := r.target.handler.(each)
+	return !each && errors.Is(cause, ErrHandlerTimeout)
+}
+
+// lostTime has the messages of a call handled each by itself: others would lose as much time again.
+func (r *run) lostTime(c call, cause error) error {
+	lost := &lostError{err: cause}
+	for _, s := range c.stretches {
+		for _, e := range c.entries[s.from:s.to] {
+			lost.apart = append(lost.apart, of(e))
+		}
+	}
+	r.p.cfg.Logger.Warn("a handler took all of its time; the messages of its call are handled one at a time",
+		"handler", r.target.name, "first", place(c.entries[c.stretches[0].from].Message), "messages", len(lost.apart), "error", cause)
+	return lost
 }
 
 // lost turns a failure that cost the transaction into what the next one has to know.

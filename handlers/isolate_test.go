@@ -260,7 +260,7 @@ func opaque(h Handler) BatchHandler {
 
 func TestWhateverAHandlerDoesOnlyItsMessageAndThoseBehindItWait(t *testing.T) {
 	for _, what := range []string{"fail:99", "panic:99", "unavailable:99", "permanent", "sql", "nul", "rows", "busy", "end", "begin", "eof",
-		"dial", "defer", "hide"} {
+		"dial", "defer"} {
 		for kind, wrap := range map[string]func(Handler) BatchHandler{"each": Each, "opaque": opaque} {
 			t.Run(what+"/"+kind, func(t *testing.T) {
 				b := newBench(t)

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/instruments"
@@ -20,9 +18,9 @@ const (
 	// laneLease covers the moment between a claim and the transaction that locks the lanes, and is how long the
 	// lanes of a worker that died wait.
 	laneLease = 5 * time.Second
-	// suspicious is how often a lane may be claimed without getting anywhere before its first message is suspected
+	// mostClaims is how often a lane may be claimed without getting anywhere before its first message is suspected
 	// of killing the process. A worker that lives gives its claims back.
-	suspicious = 1
+	mostClaims = 1
 )
 
 // RunLanes works on parked messages until ctx ends: it tries those again whose time has come, each key's in their
@@ -104,8 +102,8 @@ func (p *pause) lengthen(least time.Duration) {
 	p.until = time.Now().Add(p.length)
 }
 
-// workLanes claims due lanes of one handler and takes them through one transaction; lanes that were claimed before and
-// got nowhere each through its own. It returns how many there were.
+// workLanes claims due lanes of one handler and takes them through one transaction; lanes that are set apart, and those
+// that were claimed before and got nowhere, each through its own. It returns how many there were.
 func (p *Processor) workLanes(ctx context.Context, target *registered) (int, error) {
 	circuit := p.circuits[target]
 	most := circuit.allows(time.Now(), laneBatch)
@@ -121,40 +119,53 @@ func (p *Processor) workLanes(ctx context.Context, target *registered) (int, err
 	}
 	ordinary, suspects := claims[:0:0], claims[:0:0]
 	for _, c := range claims {
-		if c.Times > suspicious {
+		if c.Times > mostClaims {
 			suspects = append(suspects, c)
 		} else {
 			ordinary = append(ordinary, c)
 		}
 	}
 	if len(ordinary) > 0 {
-		if err := p.workTogether(ctx, target, ordinary); err != nil {
-			return 0, errors.Join(err, p.release(ctx, claims))
+		err := p.workTogether(ctx, target, ordinary)
+		switch {
+		case err == nil:
+		case p.Suspicious(ctx, err):
+			p.cfg.Logger.Warn("parked messages failed together though Postgres is well: each is handled by itself",
+				"handler", target.name, "lanes", len(ordinary), "error", err)
+			suspects = append(ordinary, suspects...)
+		default:
+			return 0, errors.Join(err, p.release(ctx, claims, laneLease))
 		}
 	}
-	for i, c := range suspects {
-		if err := p.workSuspect(ctx, target, c); err != nil {
-			return 0, errors.Join(err, p.release(ctx, suspects[i:]))
-		}
+	if err := p.workSuspects(ctx, target, suspects); err != nil {
+		return 0, err
 	}
 	return len(claims), nil
 }
 
 // workTogether has the handler handle the first messages of all claimed lanes, in one transaction.
 func (p *Processor) workTogether(ctx context.Context, target *registered, claims []dedup.Claim) error {
-	each := max(1, laneBatch/len(claims))
+	defer p.work.begin()()
+	each, of := max(1, laneBatch/len(claims)), "lanes"
 	if p.circuits[target].probes() {
 		each = 1
 	}
-	return p.again(ctx, each*len(claims), func(known *findings) error {
+	err := p.again(ctx, each*len(claims), func(known *findings) error {
 		tx, batch, err := p.cfg.Store.LoadLanes(ctx, claims, each)
 		if err != nil {
 			return err
 		}
 		defer tx.Rollback(ctx)
+		if len(batch.Entries) == 1 {
+			of = place(batch.Entries[0].Message)
+		}
 		r := &run{p: p, tx: tx, target: target, pace: &target.lanePace, known: known}
 		return p.retry(ctx, r, batch.Entries, r.handle)
 	})
+	if err != nil {
+		p.work.failed(of, err, target)
+	}
+	return err
 }
 
 // retry takes parked messages through handle, and to the commit.
@@ -171,91 +182,16 @@ func (p *Processor) retry(ctx context.Context, r *run, entries []dedup.Entry, ha
 }
 
 // release gives lanes back after a failure that the process has survived: for a shutdown at once, else in a while.
-func (p *Processor) release(ctx context.Context, claims []dedup.Claim) error {
-	due := laneLease
+func (p *Processor) release(ctx context.Context, claims []dedup.Claim, due time.Duration) error {
+	if len(claims) == 0 {
+		return nil
+	}
 	if ctx.Err() != nil {
 		due = 0
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), laneLease)
 	defer cancel()
 	return p.cfg.Store.ReleaseLanes(ctx, claims, due)
-}
-
-// workSuspect handles the first message of a lane that was claimed before without getting anywhere. The attempt is
-// counted before the call, so that a message that kills the process runs out of attempts too.
-func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup.Claim) error {
-	defer p.Suspect()()
-	id, attempts, err := p.cfg.Store.CountAttempt(ctx, c, laneLease)
-	if errors.Is(err, dedup.ErrNotClaimed) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	met := false
-	err = p.again(ctx, 1, func(known *findings) error {
-		tx, batch, err := p.cfg.Store.LoadLanes(ctx, []dedup.Claim{c}, 1)
-		if err != nil {
-			return err
-		}
-		defer tx.Rollback(ctx)
-		met = len(batch.Entries) > 0
-		for i := range batch.Entries {
-			batch.Entries[i].Attempts-- // counted already
-		}
-		r := &run{p: p, tx: tx, target: target, pace: &target.lanePace, known: known}
-		handle := r.handle
-		if attempts > target.retry.MaxAttempts {
-			handle = r.bury
-		}
-		return p.retry(ctx, r, batch.Entries, handle)
-	})
-	if attempts > 0 && (err != nil || !met) { // the process lived: it was no attempt
-		p.uncount(ctx, c, id)
-	}
-	return err
-}
-
-// uncount takes a counted attempt back. While Postgres is away it goes on trying, until ctx has ended for a while: an
-// outage must not cost an attempt.
-func (p *Processor) uncount(ctx context.Context, c dedup.Claim, id uuid.UUID) {
-	for told := false; ; told = true {
-		last := ctx.Err() != nil
-		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), laneLease)
-		err := p.cfg.Store.UncountAttempt(limited, c, id)
-		cancel()
-		if err == nil {
-			return
-		}
-		if !told {
-			p.cfg.Logger.Warn("an attempt that was none is not taken back yet", "error", err)
-		}
-		if last {
-			return
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(p.cfg.LanePoll):
-		}
-	}
-}
-
-// Suspect waits until nobody else in this process handles a message that is suspected of killing it, and has others
-// wait until release is called. Only so does a death tell on one message.
-func (p *Processor) Suspect() (release func()) {
-	p.suspect.Lock()
-	return p.suspect.Unlock
-}
-
-// bury gives up messages that have killed the process as often as they may.
-func (r *run) bury(_ context.Context, entries []*dedup.Entry) error {
-	for _, e := range entries {
-		e.State, e.Reason = dedup.Dead, string(ReasonKilled)
-		e.Error = "the process died while the message was handled"
-		r.p.cfg.Logger.Error("message killed the process again and again; dead letter", "handler", r.target.name,
-			"message", place(e.Message))
-	}
-	return nil
 }
 
 func pointers(entries []dedup.Entry) []*dedup.Entry {

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -66,12 +64,12 @@ type Config struct {
 // Processor processes batches, each in one transaction. It is safe for concurrent use; the batches of one
 // partition must come one after the other.
 type Processor struct {
-	suspect  sync.Mutex // held while a message is handled that is suspected of killing the process
 	cfg      Config
 	wakes    wakes
 	pauses   pauses
 	totals   totals
 	circuits map[*registered]*circuit
+	work     *work
 
 	telemetry *telemetry
 }
@@ -111,7 +109,7 @@ func NewProcessor(cfg Config) (*Processor, error) {
 		return nil, fmt.Errorf("new processor: a store and at least one handler are required")
 	}
 	cfg = cfg.WithDefaults()
-	p := &Processor{cfg: cfg, wakes: newWakes(cfg.Handlers.all), telemetry: newTelemetry(cfg),
+	p := &Processor{cfg: cfg, wakes: newWakes(cfg.Handlers.all), work: newWork(cfg.Handlers.all), telemetry: newTelemetry(cfg),
 		circuits: make(map[*registered]*circuit, len(cfg.Handlers.all))}
 	p.pauses.now.Store(&paused{changed: make(chan struct{})})
 	for _, target := range cfg.Handlers.all {
@@ -148,15 +146,6 @@ func (p *Processor) Connections(transactions int) int {
 	return (transactions+p.cfg.LaneWorkers)*(1+most) + detached + 1
 }
 
-// MaxAttempts is the least number of attempts that a message of the topic has with any of its handlers.
-func (p *Processor) MaxAttempts(topic string) int {
-	most := math.MaxInt
-	for _, target := range p.cfg.Handlers.byTopic[topic] {
-		most = min(most, target.retry.MaxAttempts)
-	}
-	return most
-}
-
 // Store is the store that the processor writes to.
 func (p *Processor) Store() *dedup.Store { return p.cfg.Store }
 
@@ -176,9 +165,9 @@ type Batch struct {
 	// Replayed says that the messages are read again, after newer ones: see dedup.Batch. That a handler is paused does not
 	// concern them.
 	Replayed bool
-	// Killed is how often the first message has killed the process that handled it, where that is often enough: it
-	// goes to the dead letters. 0 where it has not.
-	Killed int
+	// Apart says that one of the messages may take down what handles it. No handler is called for those that are new: they are
+	// parked, and workers of lanes handle each by itself.
+	Apart bool
 }
 
 // Result counts what became of a batch's messages, each once for every handler of its topic.
@@ -223,10 +212,14 @@ func (p *Processor) Process(ctx context.Context, b Batch) (Result, error) {
 		}
 	}
 	var result Result
+	defer p.work.begin()()
 	err := p.again(ctx, len(b.Messages)*len(targets), func(known *findings) (err error) {
 		result, err = p.once(ctx, b, targets, known)
 		return err
 	})
+	if err != nil && len(b.Messages) > 0 {
+		p.work.failed(place(&b.Messages[0]), err, targets...)
+	}
 	if err == nil && result.Parked > 0 {
 		p.wakes.ring(targets)
 	}
@@ -236,6 +229,7 @@ func (p *Processor) Process(ctx context.Context, b Batch) (Result, error) {
 // findings are what transactions over the same messages have found out before they were lost.
 type findings struct {
 	failed   map[messageOf]error // messages that cost a transaction
+	apart    map[messageOf]bool  // one of them took a handler's whole time: each is to be handled by itself, in its lane
 	alone    bool                // it is not known which message does: handle them one at a time
 	deferred bool                // the commit failed: check after each call what would be checked there
 	patient  bool                // the transaction has met three deadlocks: they are the handler's failure now
@@ -245,7 +239,7 @@ type findings struct {
 // anew, with what was found out, after a handler that cost it. Each loss settles a message or has them handled
 // alone, so that there is an end.
 func (p *Processor) again(ctx context.Context, messages int, transaction func(*findings) error) error {
-	known := &findings{failed: map[messageOf]error{}}
+	known := &findings{failed: map[messageOf]error{}, apart: map[messageOf]bool{}}
 	concurrent := 0
 	for range 2*messages + 8 {
 		err := transaction(known)
@@ -257,6 +251,10 @@ func (p *Processor) again(ctx context.Context, messages int, transaction func(*f
 			return err
 		case errors.As(err, &lost) && lost.atCommit:
 			known.alone, known.deferred = known.alone || known.deferred, true
+		case errors.As(err, &lost) && lost.apart != nil:
+			for _, of := range lost.apart {
+				known.apart[of] = true
+			}
 		case errors.As(err, &lost) && lost.of != messageOf{}:
 			known.failed[lost.of] = lost.err
 		case errors.As(err, &lost):
@@ -286,16 +284,16 @@ func (p *Processor) once(ctx context.Context, b Batch, targets []*registered, kn
 	p.cfg.Observe(StageAccepted)
 	unkept := false
 	var failing []*run
-	buryKilled(batch.Entries, targets, len(b.Messages), b.Killed)
 	for i, target := range targets {
 		why, stops := p.circuits[target].stops()
 		stops = stops && target.detached == nil
-		parks := stops || target.detached != nil || !b.Replayed && p.rests(target)
+		parks := stops || b.Apart || target.detached != nil || !b.Replayed && p.rests(target)
 		mine := batch.Entries[i*len(b.Messages) : (i+1)*len(b.Messages)]
 		todo, joined, err := p.todo(ctx, tx, target, mine, parks)
 		if err != nil {
 			return Result{}, err
 		}
+		setApart(mine, b.Apart && target.detached == nil)
 		if stops {
 			excuse(mine, why)
 		}
@@ -350,15 +348,6 @@ func excuse(entries []dedup.Entry, why string) {
 	}
 }
 
-// buryKilled gives up the first message, for each handler, where it has killed the process too often.
-func buryKilled(entries []dedup.Entry, targets []*registered, messages, times int) {
-	for i := 0; times > 0 && i < len(entries); i += messages {
-		e := &entries[i]
-		e.State, e.Reason, e.Attempts, e.Lane = dedup.Dead, string(ReasonKilled), times, targets[i/messages].ordering.Lane(e.Message)
-		e.Error = "the process died while the message was handled"
-	}
-}
-
 // todo gives the entries that the handler is to see now. The others are settled: copies, messages without an ID,
 // messages that have to wait behind an unfinished one, and all of a handler that parks: a detached one, or one that rests.
 // joined says that lanes are locked, which an Undo must not undo.
@@ -391,6 +380,13 @@ func (p *Processor) todo(ctx context.Context, tx *dedup.Tx, target *registered, 
 	n := len(todo)
 	todo = slices.DeleteFunc(todo, func(e *dedup.Entry) bool { return e.State == dedup.Parked })
 	return todo, len(todo) < n, nil
+}
+
+// setApart has parked messages be handled by themselves. A detached handler's are anyway.
+func setApart(entries []dedup.Entry, apart bool) {
+	for i := range entries {
+		entries[i].Alone = apart && entries[i].State == dedup.Parked
+	}
 }
 
 // scoping gives the number of each scope, in the order of keys.

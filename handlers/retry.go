@@ -87,6 +87,8 @@ const (
 	reasonPermanent   = "permanent"          // dead: the handler said so
 	reasonExhausted   = "attempts_exhausted" // dead: after Retry.MaxAttempts
 	reasonTooOld      = "too_old"            // dead: after Retry.MaxAge
+	// dead: it ended its Postgres session in each of its attempts by itself, or took the server down
+	reasonEndedSession = "ended_session"
 	// ReasonKilled is the reason of a message whose handler took the process down again and again.
 	ReasonKilled dedup.Reason = "killed"
 )
@@ -103,6 +105,8 @@ func (r *Retry) fail(e *dedup.Entry, err error) {
 	switch {
 	case errors.As(err, new(*permanentError)):
 		e.State, e.Reason = dedup.Dead, reasonPermanent
+	case e.Attempts >= r.MaxAttempts && endedSession(err):
+		e.State, e.Reason = dedup.Dead, reasonEndedSession
 	case e.Attempts >= r.MaxAttempts:
 		e.State, e.Reason = dedup.Dead, reasonExhausted
 	case r.MaxAge > 0 && e.Attempts > 1 && !e.ParkedAt.IsZero() && time.Since(e.ParkedAt) > r.MaxAge:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ type stage struct {
 	pool     *pgxpool.Pool
 	store    *dedup.Store
 	registry handlers.Registry
+	retry    handlers.Retry
 	cfg      handlers.Config
 	log      *log
 }
@@ -67,7 +69,7 @@ func (s *stage) register(name string, h handlers.BatchHandler, topics ...string)
 	if len(topics) == 0 {
 		topics = []string{"orders"}
 	}
-	require.NoError(s.t, s.registry.Register(name, h, topics...))
+	require.NoError(s.t, s.registry.Add(handlers.Registration{Name: name, Handler: h, Topics: topics, Retry: s.retry}))
 }
 
 func (s *stage) processor() *handlers.Processor {
@@ -171,6 +173,32 @@ func (s *stage) requireIsolated(h handlers.BatchHandler) string {
 	}
 	s.requireConnection()
 	return text
+}
+
+// requireSetApart is requireIsolated for a handler that takes all of its time: its messages are parked, and handled one at
+// a time.
+func (s *stage) requireSetApart(h handlers.BatchHandler) string {
+	s.t.Helper()
+	s.register("h", h)
+	position := s.position("orders")
+	ms := keyed(messages(position, newIDs(3)...))
+	p := s.processor()
+	result, err := p.Process(context.Background(), handlers.Batch{Position: position, Next: 3, Messages: ms})
+	require.NoError(s.t, err)
+	require.Equal(s.t, handlers.Result{Parked: 3}, result)
+	require.Zero(s.t, s.count(`select sum(attempts) from firstseen.parked`))
+	ctx, stop := context.WithCancel(context.Background())
+	var working sync.WaitGroup
+	working.Go(func() { p.RunLanes(ctx) })
+	require.Eventually(s.t, func() bool {
+		return s.count(`select count(*) from firstseen.parked`) == 1 && s.count(`select count(*) from firstseen.parked where reason = 'failed'`) == 1
+	}, 30*time.Second, 10*time.Millisecond)
+	stop()
+	working.Wait()
+	s.requireEffects(0, 2)
+	require.Equal(s.t, 2, s.count(`select count(*) from firstseen.inbox where "offset" in (0, 2) and attempts = 0`))
+	require.Equal(s.t, 1, s.count(`select count(*) from firstseen.lanes where claims = 1`), "its next attempt is by itself too")
+	return s.parkedError(ms[1])
 }
 
 // requireEffects checks that handler h left one effect at each of these offsets, and no other.

@@ -103,7 +103,7 @@ func newHandlerOptions(handler string) *handlerOptions {
 
 // deadReasons are those that a message can be dead for.
 var deadReasons = []string{
-	reasonPermanent, reasonExhausted, reasonTooOld, string(ReasonKilled), string(dedup.ReasonMissingID),
+	reasonPermanent, reasonExhausted, reasonTooOld, reasonEndedSession, string(ReasonKilled), string(dedup.ReasonMissingID),
 	string(dedup.ReasonAmbiguousID), string(dedup.ReasonIDTooLong), string(dedup.ReasonIDNotScalar), string(dedup.ReasonNilID),
 	string(dedup.ReasonNotJSON), string(dedup.ReasonFramed), string(dedup.ReasonBadTenant),
 }
@@ -119,7 +119,7 @@ func (t *telemetry) begin() {
 	for target, o := range t.ofHandler {
 		t.lanes.Add(ctx, 0, o.handled...)
 		t.lanes.Add(ctx, 0, o.dead...)
-		for _, reason := range []string{reasonFailed, reasonUnavailable, reasonPermanent, reasonExhausted, reasonTooOld} {
+		for _, reason := range []string{reasonFailed, reasonUnavailable, reasonPermanent, reasonExhausted, reasonTooOld, reasonEndedSession} {
 			t.failures.Add(ctx, 0, byReason(target, reason)...)
 		}
 		for _, reason := range deadReasons {

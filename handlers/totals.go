@@ -75,6 +75,9 @@ func (p *Processor) committed(ms []dedup.Message, entries []dedup.Entry, targets
 		r := count(of)
 		p.totals.came(r)
 		p.telemetry.came(target, ms[0].Topic, r)
+		if r.New > 0 {
+			p.work.handled(target)
+		}
 		if r.Dead > 0 {
 			p.telemetry.died(target, of)
 		}
@@ -99,6 +102,9 @@ func (p *Processor) settled(r *run, entries []dedup.Entry) {
 		case dedup.Dead:
 			dead++
 		}
+	}
+	if handled > 0 {
+		p.work.handled(r.target)
 	}
 	p.totals.handled.Add(int64(handled))
 	p.totals.dead.Add(int64(dead))

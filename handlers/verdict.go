@@ -22,7 +22,7 @@ type verdict struct {
 func (r *run) judge(e *dedup.Entry, err error) *verdict {
 	v := &verdict{*e, err}
 	r.target.retry.fail(&v.entry, err)
-	v.entry.Lane = r.laneOf(e)
+	v.entry.Lane, v.entry.Alone = r.laneOf(e), handledAlone(err)
 	if r.failed == nil {
 		r.failed = map[*dedup.Entry]*verdict{}
 	}

@@ -149,7 +149,7 @@ var (
 	Failures = define(ofMessages, Instrument{
 		Name: "firstseen.handler.failures", Kind: Counter, Unit: "{attempt}", Attributes: keys(Handler, Reason),
 		About: "Tries of a message that its handler failed on: failed ones are made again; unavailable ones too, and count no attempt; " +
-			"permanent, attempts_exhausted and too_old ended in the dead letters.",
+			"permanent, attempts_exhausted, too_old and ended_session ended in the dead letters.",
 	})
 	DeadLetters = define(ofMessages, Instrument{
 		Name: "firstseen.dead_letters", Kind: Counter, Unit: "{message}", Attributes: keys(Handler, Reason),

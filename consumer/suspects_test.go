@@ -1,0 +1,304 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/handlers"
+)
+
+const suspectAttempts = 3
+
+// rogue does what a message's value says, and else leaves an effect.
+func rogue(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+	what, argument, _ := strings.Cut(string(m.Value), ":")
+	var err error
+	switch what {
+	case "terminate":
+		_, err = tx.Exec(ctx, `select pg_terminate_backend(pg_backend_pid()), pg_sleep(10)`)
+	case "hide": // the end of its session
+		_, _ = tx.Exec(ctx, `select pg_terminate_backend(pg_backend_pid()), pg_sleep(10)`)
+		err = errors.New("told to fail")
+	case "raise":
+		_, err = tx.Exec(ctx, `do $$ begin raise exception 'told to' using errcode = '`+argument+`'; end $$`)
+	case "readonly":
+		if _, err = tx.Exec(ctx, `set transaction read only`); err == nil {
+			err = obey(ctx, tx, m)
+		}
+	case "crash":
+		err = syscall.Kill(int(tx.Conn().PgConn().PID()), syscall.SIGKILL)
+		if err == nil {
+			_, err = tx.Exec(ctx, `select pg_sleep(10)`)
+		}
+	default:
+		return obey(ctx, tx, m)
+	}
+	return err
+}
+
+// rogues makes messages "0", "1", …, but for some, whose values are given by their place. Each has a key of its own, but
+// the last two, which have that of the first of those.
+func (s *stage) rogues(n int, values map[int]string) {
+	s.t.Helper()
+	rs := make([]*kgo.Record, n)
+	first := n
+	for i := range rs {
+		value := "ok"
+		if v, ok := values[i]; ok {
+			value, first = v, min(first, i)
+		}
+		rs[i] = s.record(fmt.Sprint("key-", i), value, uuid.NewString())
+	}
+	for i := n - 2; i < n && first < n; i++ {
+		rs[i].Key = []byte(fmt.Sprint("key-", first))
+	}
+	consumertest.Produce(s.t, s.addr, rs...)
+}
+
+// consumerOf makes a consumer of one handler.
+func (s *stage) consumerOf(h handlers.BatchHandler, change func(*consumer.Config, *handlers.Config)) *consumer.Consumer {
+	return s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
+		hc.LanePoll = 20 * time.Millisecond
+		require.NoError(s.t, hc.Handlers.Add(handlers.Registration{Name: "effect", Topics: []string{s.topic}, Handler: h,
+			Retry: handlers.Retry{Base: time.Millisecond, Cap: 10 * time.Millisecond, MaxAttempts: suspectAttempts}}))
+		if change != nil {
+			change(cc, hc)
+		}
+	})
+}
+
+// allSettled waits until all messages are handled or dead.
+func (s *stage) allSettled(messages int) {
+	s.t.Helper()
+	const sql = `select (select count(*) from firstseen.inbox) + (select count(*) from firstseen.dead_letters)`
+	require.Eventually(s.t, func() bool {
+		var n int
+		return s.pool.QueryRow(context.Background(), sql).Scan(&n) == nil && n == messages
+	}, 2*time.Minute, 20*time.Millisecond, "not settled")
+}
+
+// opaquely is a handler as one that does not say which message it failed on.
+func opaquely(h handlers.HandlerFunc) handlers.BatchHandler {
+	return handlers.BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
+		for _, m := range ms {
+			if err := h(ctx, tx, m); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func TestAMessageThatLooksLikeAnOutageDelaysItsOwnKeyOnly(t *testing.T) {
+	for what, reason := range map[string]string{
+		"terminate": "ended_session", "hide": "ended_session", "readonly": "attempts_exhausted", "raise:25006": "attempts_exhausted",
+		"raise:53100": "attempts_exhausted", "raise:53200": "attempts_exhausted", "raise:53300": "attempts_exhausted",
+		"raise:58000": "attempts_exhausted", "raise:58030": "attempts_exhausted", "raise:58P01": "attempts_exhausted",
+	} {
+		for kind, wrap := range map[string]func(handlers.HandlerFunc) handlers.BatchHandler{
+			"each": func(h handlers.HandlerFunc) handlers.BatchHandler { return handlers.Each(h) }, "opaque": opaquely} {
+			t.Run(what+"/"+kind, func(t *testing.T) {
+				s := newStage(t, consumertest.NewFake(t).Addr, 1)
+				s.rogues(40, map[int]string{10: what})
+				stop := s.start(s.consumerOf(wrap(rogue), nil))
+				s.allSettled(40)
+				s.caughtUp()
+				stop()
+				s.requireOnce(39)
+				require.Equal(t, 1, s.count(`select count(*) from firstseen.dead_letters where "offset" = 10 and attempts = $1 and reason = $2`,
+					suspectAttempts, reason))
+				require.Zero(t, s.count(`select sum(attempts) from firstseen.inbox`), "of others")
+			})
+		}
+	}
+}
+
+func TestAMessageThatLooksLikeAnOutageByItselfRunsOutOfAttempts(t *testing.T) {
+	s := newStage(t, consumertest.NewFake(t).Addr, 1)
+	s.rogues(2, map[int]string{0: "terminate", 1: "raise:53100"})
+	stop := s.start(s.consumerOf(handlers.Each(handlers.HandlerFunc(rogue)), nil))
+	s.allSettled(2)
+	stop()
+	require.Equal(t, 2, s.count(`select count(*) from firstseen.dead_letters`))
+}
+
+// A server process that is killed takes all others with it, and the server recovers.
+func TestAMessageThatCrashesPostgresDelaysItsOwnKeyOnly(t *testing.T) {
+	s, _ := newStageOnOwnServer(t, consumertest.NewFake(t).Addr, 2)
+	s.rogues(30, map[int]string{7: "crash"})
+	stop := s.start(s.consumerOf(handlers.Each(handlers.HandlerFunc(rogue)), nil))
+	s.allSettled(30)
+	s.caughtUp()
+	stop()
+	s.requireOnce(29)
+	require.Equal(t, fmt.Sprint("ended_session ", suspectAttempts), s.text(`select reason || ' ' || attempts from firstseen.dead_letters`))
+	require.Zero(t, s.count(`select sum(attempts) from firstseen.inbox`), "of others")
+}
+
+func (s *stage) text(sql string) (text string) {
+	s.t.Helper()
+	require.NoError(s.t, s.pool.QueryRow(context.Background(), sql).Scan(&text))
+	return text
+}
+
+func TestAShortageOfAllMessagesDeadLettersNone(t *testing.T) {
+	s := newStage(t, consumertest.NewFake(t).Addr, 1)
+	s.rogues(40, nil)
+	var full atomic.Bool
+	var calls atomic.Int32
+	full.Store(true)
+	h := handlers.Each(handlers.HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+		if full.Load() {
+			calls.Add(1)
+			m.Value = []byte("raise:53100")
+		}
+		return rogue(ctx, tx, m)
+	}))
+	stop := s.start(s.consumerOf(h, nil))
+	require.Eventually(t, func() bool { return calls.Load() > 60 }, 2*time.Minute, 10*time.Millisecond)
+	full.Store(false)
+	s.allSettled(40)
+	s.caughtUp()
+	stop()
+	s.requireOnce(40)
+	require.LessOrEqual(t, s.count(`select coalesce(max(attempts), 0) from firstseen.inbox`), 1)
+}
+
+// limits are of the sessions of a consumer. No message is too slow by itself.
+func TestALimitOfASessionCostsNoMessageThatKeepsIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		setting  string
+		messages int
+		each     string
+	}{
+		"transaction": {"transaction_timeout = '1s'", 200, "sleep:20ms"},
+		"pause":       {"idle_in_transaction_session_timeout = '500ms'", 5, "sleep:700ms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, consumertest.NewFake(t).Addr, 1)
+			values := map[int]string{}
+			for i := range c.messages {
+				values[i] = c.each
+			}
+			s.rogues(c.messages, values)
+			s.exec(`alter database ` + s.text(`select current_database()`) + ` set ` + c.setting)
+			stop := s.start(s.consumerOf(handlers.Each(handlers.HandlerFunc(rogue)), nil))
+			s.allSettled(c.messages)
+			stop()
+			s.requireOnce(c.messages)
+			require.Zero(t, s.count(`select sum(attempts) from firstseen.inbox`))
+		})
+	}
+}
+
+func TestAMessageThatIsTooSlowForASessionsLimitRunsOutOfAttempts(t *testing.T) {
+	s := newStage(t, consumertest.NewFake(t).Addr, 1)
+	s.rogues(20, map[int]string{5: "sleep:2s"})
+	s.exec(`alter database ` + s.text(`select current_database()`) + ` set transaction_timeout = '1s'`)
+	stop := s.start(s.consumerOf(handlers.Each(handlers.HandlerFunc(rogue)), nil))
+	s.allSettled(20)
+	stop()
+	s.requireOnce(19)
+	require.Equal(t, fmt.Sprint("attempts_exhausted ", suspectAttempts), s.text(`select reason || ' ' || attempts from firstseen.dead_letters`))
+}
+
+func TestAWatchdogThatEndsOldTransactionsIsKeptByShorterOnes(t *testing.T) {
+	s := newStage(t, consumertest.NewFake(t).Addr, 1)
+	values := map[int]string{}
+	for i := range 300 {
+		values[i] = "sleep:10ms"
+	}
+	s.rogues(300, values)
+	ctx, cancel := context.WithCancel(t.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for ctx.Err() == nil {
+			_, _ = s.pool.Exec(ctx, `select pg_terminate_backend(pid) from pg_stat_activity
+				where datname = current_database() and xact_start < clock_timestamp() - interval '1500 ms' and pid <> pg_backend_pid()`)
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	})
+	stop := s.start(s.consumerOf(handlers.Each(handlers.HandlerFunc(rogue)), nil))
+	s.allSettled(300)
+	stop()
+	cancel()
+	watching.Wait()
+	s.requireOnce(300)
+	require.Zero(t, s.count(`select sum(attempts) from firstseen.inbox`))
+}
+
+func TestAHandlerThatHangsDelaysOthersForOneTimeLimit(t *testing.T) {
+	s := newStage(t, consumertest.NewFake(t).Addr, 1)
+	s.rogues(30, map[int]string{3: "hang"})
+	var together, alone atomic.Int32
+	h := handlers.BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
+		for _, m := range ms {
+			if string(m.Value) != "hang" {
+				if err := rogue(ctx, tx, m); err != nil {
+					return err
+				}
+				continue
+			}
+			if len(ms) > 1 {
+				together.Add(1)
+			} else {
+				alone.Add(1)
+			}
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+		return nil
+	})
+	stop := s.start(s.consumerOf(h, func(_ *consumer.Config, hc *handlers.Config) { hc.HandlerTimeout = 2 * time.Second }))
+	s.allSettled(30)
+	stop()
+	s.requireOnce(29)
+	require.EqualValues(t, 1, together.Load())
+	require.EqualValues(t, suspectAttempts, alone.Load())
+	require.Equal(t, fmt.Sprint("attempts_exhausted ", suspectAttempts), s.text(`select reason || ' ' || attempts from firstseen.dead_letters`))
+}
+
+func TestABatchIsHalvedAfterATimeOutInItsCommit(t *testing.T) {
+	s := newStage(t, consumertest.NewFake(t).Addr, 1)
+	s.exec(`create function slow() returns trigger language plpgsql as $$ begin perform pg_sleep(.02); return null; end $$;
+		create constraint trigger slow after insert on effects deferrable initially deferred for each row execute function slow()`)
+	s.rogues(200, nil)
+	s.exec(`alter database ` + s.text(`select current_database()`) + ` set statement_timeout = '1s'`)
+	stop := s.start(s.consumerOf(effect("effect"), nil))
+	s.allSettled(200)
+	stop()
+	s.requireOnce(200)
+	require.Zero(t, s.count(`select sum(attempts) from firstseen.inbox`))
+}
+
+// The killer dies for the handler whose doing it is: the other one, which has other attempts, is done with the message.
+func TestAKillerWithTwoHandlersIsGivenUpByTheOneThatDies(t *testing.T) {
+	s := newKillerStage(t)
+	s.killerHandlers = 2
+	s.produceValues("ok", "kill:99", "ok")
+	deaths := s.supervise(0, 6)
+	t.Logf("%d deaths", deaths)
+	require.LessOrEqual(t, deaths, killerAttempts+2)
+	require.Equal(t, "effect killed "+strconv.Itoa(killerAttempts),
+		s.text(`select handler || ' ' || reason || ' ' || attempts from firstseen.dead_letters join firstseen.scopes using (scope_id)`))
+	require.Equal(t, 3, s.count(`select count(*) from firstseen.inbox join firstseen.scopes using (scope_id) where handler = 'other'`))
+}

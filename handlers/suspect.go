@@ -1,0 +1,445 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/failure"
+)
+
+// A message may take down what handles it: the process, its container, its Postgres session, the whole server; or it may
+// get an error each time that otherwise means an outage. Such a message is found by evidence. A batch that fails so again
+// while Postgres is well is made smaller, down to one message, which is put in its lane and set apart; of a batch that a
+// process has died over all are. No handler is called for that, and nothing is counted. A lane that is set apart has its
+// first message handled by itself, in a transaction of its own, and announced in Postgres before. What a message came to
+// there is the message's where this table says so, and then it is an attempt as any other:
+//
+//	what came of it            what else is known                                  whose it is
+//	a time limit was over      the same server is well                             the message's
+//	ended its session          the same server is well, and no other transaction   the message's
+//	                           of the process was ended meanwhile
+//	                           others were                                         nobody's; from then on it is tried with
+//	                                                                               nobody else at work in the process
+//	                           the server was restarted, or is another one         nobody's
+//	short of something, or     the same server is well, and since others of the    the message's
+//	read-only                  handler failed so one of them has had success
+//	                           others fail so, or the server is read-only          nobody's
+//	Postgres is away                                                               nobody's
+//	our own shutdown                                                               nobody's
+//	deadlock, serialization                                                        nobody's, and run again; after three
+//	                                                                               times in a row the message's
+//	the process died           it was not the last attempt                         the message's, as long as it is not the last
+//	                           nobody else was at work in the process              the message's
+//	any other error                                                                the message's, as everywhere
+//
+// Well is a server that answers on another connection and lets us write. It is the same one while the time that it was
+// started at is: the crash of a server process is no restart.
+
+// suspicious says that an error may be the doing of one message, though it looks like an outage.
+func suspicious(err error) bool {
+	switch failure.Of(err) {
+	case failure.TooSlow, failure.Short, failure.ReadOnly, failure.Ended:
+		return true
+	}
+	return errors.Is(err, ErrHandlerTimeout)
+}
+
+// Suspicious says of an error of Process that it may be the doing of one of the messages: Postgres is well, which is
+// asked on another connection. Where it comes again, try fewer of them, and set Batch.Apart where one is left.
+func (p *Processor) Suspicious(ctx context.Context, err error) bool {
+	if !suspicious(err) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, wellWithin)
+	defer cancel()
+	server, unwell := p.cfg.Store.Server(ctx)
+	return unwell == nil && server.Writable
+}
+
+// wellWithin is how soon Postgres answers where it is well.
+const wellWithin = 5 * time.Second
+
+// evidence is what is known beside a message's own failure.
+type evidence struct {
+	before, after dedup.Server
+	othersEnded   bool // transactions of others in this process, while the message was handled
+	othersShort   bool // others failed as the message did, and nobody has had success since
+}
+
+// blames says whether a failure of a message that was alone in its transaction is the message's.
+func (e *evidence) blames(sign failure.Sign) bool {
+	if e.before.Started != e.after.Started || !e.after.Writable {
+		return false
+	}
+	switch sign {
+	case failure.TooSlow:
+		return true
+	case failure.Ended:
+		return !e.othersEnded
+	case failure.Short, failure.ReadOnly:
+		return !e.othersShort
+	}
+	return false
+}
+
+// suspectError is a failure that is a message's by evidence.
+type suspectError struct {
+	sign failure.Sign
+	err  error
+}
+
+func (e *suspectError) Error() string {
+	return fmt.Sprintf("by itself, while Postgres was well: %v", e.err)
+}
+
+func (e *suspectError) Unwrap() error { return e.err }
+
+// handledAlone says of a message's failure that its next attempt must not be made together with other messages.
+func handledAlone(err error) bool {
+	return errors.As(err, new(*suspectError)) || errors.Is(err, ErrHandlerTimeout)
+}
+
+// endedSession says that a message has ended its session, by evidence.
+func endedSession(err error) bool {
+	var suspect *suspectError
+	return errors.As(err, &suspect) && suspect.sign == failure.Ended
+}
+
+// work is what goes on in a process: who is at work, and what it came to.
+type work struct {
+	atWork  sync.RWMutex  // held, to read, by whoever handles messages
+	suspect chan struct{} // held by a suspect, so that others wait for it, but for one that hangs
+	ended   atomic.Int64  // transactions that were ended by others than us
+
+	mu      sync.Mutex
+	now     int // counts what is noted
+	of      map[string]*record
+	exclude map[laneOf]bool
+}
+
+// record is what is noted of a handler.
+type record struct {
+	passed int     // when its work was last committed
+	short  [2]note // the last that failed for want of something, or read-only; of different messages
+}
+
+type note struct {
+	of string
+	at int
+}
+
+func newWork(handlers []*registered) *work {
+	w := &work{suspect: make(chan struct{}, 1), exclude: map[laneOf]bool{}, of: map[string]*record{}}
+	for _, target := range handlers {
+		w.of[target.name] = &record{}
+	}
+	return w
+}
+
+// begin is called by whoever handles messages, and end when that is over. While a suspect has to be alone it waits.
+func (w *work) begin() (end func()) {
+	w.atWork.RLock()
+	return w.atWork.RUnlock
+}
+
+// beginSuspect is begin for a suspect: it waits for the one before, though not long.
+func (w *work) beginSuspect() (end func()) {
+	timer := time.NewTimer(laneLease)
+	defer timer.Stop()
+	held := true
+	select {
+	case w.suspect <- struct{}{}:
+	case <-timer.C:
+		held = false
+	}
+	w.atWork.RLock()
+	return func() {
+		w.atWork.RUnlock()
+		if held {
+			<-w.suspect
+		}
+	}
+}
+
+// beginAlone is begin for a suspect that nobody else may be at work beside.
+func (w *work) beginAlone() (end func()) {
+	w.atWork.Lock()
+	return w.atWork.Unlock
+}
+
+// handled notes that a handler's work was committed.
+func (w *work) handled(target *registered) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now++
+	w.of[target.name].passed = w.now
+}
+
+// failed notes that messages failed that were handled together, by which of the handlers is not always known.
+func (w *work) failed(of string, err error, targets ...*registered) {
+	if failure.Unanswered(err) {
+		w.ended.Add(1)
+	}
+	var about *handlerError
+	for _, target := range targets {
+		if !errors.As(err, &about) || about.Handler == target.name {
+			w.noteShort(target, of, err)
+		}
+	}
+}
+
+func (w *work) noteShort(target *registered, of string, err error) {
+	if sign := failure.Of(err); sign != failure.Short && sign != failure.ReadOnly {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now++
+	if r := w.of[target.name]; r.short[0].of == of {
+		r.short[0].at = w.now
+	} else {
+		r.short = [2]note{{of, w.now}, r.short[0]}
+	}
+}
+
+// othersShort says whether other messages of a handler have failed for want of something, and none has had success since.
+func (w *work) othersShort(target *registered, of string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.of[target.name]
+	for _, n := range r.short {
+		if n.of != of && n.at > r.passed {
+			return true
+		}
+	}
+	return false
+}
+
+// excludes says whether a lane's first message has to be alone in the process.
+func (w *work) excludes(lane laneOf) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.exclude[lane]
+}
+
+// setExcluded says so, or no more.
+func (w *work) setExcluded(lane laneOf, excluded bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if delete(w.exclude, lane); excluded {
+		w.exclude[lane] = true
+	}
+}
+
+// announced is an attempt that was counted before it is made.
+type announced struct {
+	id     uuid.UUID
+	answer dedup.Answer
+	at     time.Time // before it was counted
+	alone  bool      // nobody else is at work in the process
+	end    func()    // of the attempt
+}
+
+// announce counts an attempt on the first message of a lane before it is made. The caller calls end when it was made.
+// alone has nobody else be at work in the process meanwhile.
+func (p *Processor) announce(ctx context.Context, target *registered, c dedup.Claim, lease time.Duration, alone bool) (a announced, err error) {
+	begin := p.work.beginSuspect
+	if alone {
+		begin = p.work.beginAlone
+	}
+	a.alone, a.end = alone, begin()
+	a.at = time.Now()
+	a.id, _, a.answer, err = p.cfg.Store.Announce(ctx, c, lease, target.retry.MaxAttempts, alone)
+	if err == nil && a.answer == dedup.LastOne {
+		a.end()
+		return p.announce(ctx, target, c, lease, true)
+	}
+	if err != nil {
+		a.end()
+	}
+	return a, err
+}
+
+// mostUnproven is how many suspects in a row may fail as if Postgres was away before the others have to wait.
+const mostUnproven = 10
+
+// workSuspects handles the first message of each lane that is set apart, or was claimed before without getting anywhere.
+func (p *Processor) workSuspects(ctx context.Context, target *registered, claims []dedup.Claim) error {
+	unproven := 0
+	for i, c := range claims {
+		proven, err := p.workSuspect(ctx, target, c)
+		if unproven++; proven {
+			unproven = 0
+		}
+		if err != nil || unproven == mostUnproven {
+			return errors.Join(err, p.release(ctx, claims[i+1:], 0))
+		}
+	}
+	return nil
+}
+
+// workSuspect handles a lane's first message by itself. Where that fails, and nothing proves that it is the message's
+// doing, the lane waits a little.
+func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup.Claim) (proven bool, err error) {
+	s := &suspect{p: p, target: target, claim: c}
+	if s.before, err = p.cfg.Store.Server(ctx); err != nil {
+		return false, errors.Join(err, p.release(ctx, []dedup.Claim{c}, laneLease))
+	}
+	lane := laneOf{c.Scope, c.Lane}
+	attempt, err := p.announce(ctx, target, c, laneLease, p.work.excludes(lane))
+	if errors.Is(err, dedup.ErrNotClaimed) {
+		return true, nil
+	}
+	if err != nil {
+		return false, errors.Join(err, p.release(ctx, []dedup.Claim{c}, laneLease))
+	}
+	s.killed, s.alone, s.ended = attempt.answer == dedup.Killed, attempt.alone, p.work.ended.Load()
+	s.end = sync.OnceFunc(attempt.end)
+	defer s.end()
+	err = p.again(ctx, 1, func(known *findings) error { return s.try(ctx, known) })
+	if attempt.answer == dedup.Counted && (err != nil || !s.met) { // it was no attempt
+		p.uncount(ctx, c, attempt.id)
+	}
+	p.work.setExcluded(lane, s.excluded)
+	if err == nil {
+		return true, nil
+	}
+	if suspicious(err) && ctx.Err() == nil {
+		p.cfg.Logger.Warn("a suspected message is tried again: its failure may be others' doing", "handler", target.name,
+			"message", s.place, "error", err)
+		err = nil
+	}
+	return false, errors.Join(err, p.release(ctx, []dedup.Claim{c}, laneLease))
+}
+
+// suspect is an attempt on a message by itself.
+type suspect struct {
+	p      *Processor
+	target *registered
+	claim  dedup.Claim
+	killed bool
+	before dedup.Server
+	ended  int64 // others' transactions that were ended before
+	alone  bool  // in the process
+	end    func()
+
+	met      bool // the lane was still ours, and not empty
+	of       messageOf
+	place    string
+	judged   bool
+	excluded bool // the next attempt has to be alone in the process
+}
+
+// try is one transaction. Of a failure that is the message's it says so.
+func (s *suspect) try(ctx context.Context, known *findings) error {
+	err := s.handle(ctx, known)
+	var lost *lostError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &lost), !s.met, s.judged, !suspicious(err):
+		return err
+	}
+	if !s.alone { // else the others would only meet the same server
+		s.end()
+	}
+	s.p.work.noteShort(s.target, s.place, err)
+	if !s.blamed(ctx, err) {
+		return err
+	}
+	s.judged = true
+	return &lostError{of: s.of, err: &suspectError{failure.Of(err), err}}
+}
+
+func (s *suspect) handle(ctx context.Context, known *findings) error {
+	tx, batch, err := s.p.cfg.Store.LoadLanes(ctx, []dedup.Claim{s.claim}, 1)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(ctx)
+	s.met = len(batch.Entries) > 0
+	for i := range batch.Entries {
+		e := &batch.Entries[i]
+		s.of, s.place = of(e), place(e.Message)
+		if !s.killed {
+			e.Attempts-- // counted already
+		}
+	}
+	r := &run{p: s.p, tx: tx, target: s.target, pace: &s.target.lanePace, known: known}
+	handle := r.handle
+	if s.killed {
+		handle = r.bury
+	}
+	return s.p.retry(ctx, r, batch.Entries, handle)
+}
+
+// blamed waits until Postgres answers, and decides.
+func (s *suspect) blamed(ctx context.Context, err error) bool {
+	sign := failure.Of(err)
+	after, ok := s.p.awaitServer(ctx)
+	if !ok {
+		return false
+	}
+	e := evidence{before: s.before, after: after, othersShort: s.p.work.othersShort(s.target, s.place),
+		othersEnded: s.p.work.ended.Load() > s.ended}
+	blamed := e.blames(sign)
+	s.excluded = sign == failure.Ended && !blamed && e.othersEnded
+	return blamed
+}
+
+// awaitServer looks at the server until it answers, or ctx ends.
+func (p *Processor) awaitServer(ctx context.Context) (dedup.Server, bool) {
+	for ctx.Err() == nil {
+		limited, cancel := context.WithTimeout(ctx, wellWithin)
+		server, err := p.cfg.Store.Server(limited)
+		cancel()
+		if err == nil {
+			return server, true
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(p.cfg.LanePoll):
+		}
+	}
+	return dedup.Server{}, false
+}
+
+// uncount takes a counted attempt back. While Postgres is away it goes on trying, until ctx has ended for a while: an
+// outage must not cost an attempt.
+func (p *Processor) uncount(ctx context.Context, c dedup.Claim, id uuid.UUID) {
+	for {
+		last := ctx.Err() != nil
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), laneLease)
+		err := p.cfg.Store.UncountAttempt(limited, c, id)
+		cancel()
+		if err == nil {
+			return
+		}
+		p.cfg.Logger.Warn("an attempt that was none is not taken back yet", "error", err)
+		if last {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(p.cfg.LanePoll):
+		}
+	}
+}
+
+// bury gives up messages that have killed the process in every attempt, the last one of them with nobody else at work.
+func (r *run) bury(_ context.Context, entries []*dedup.Entry) error {
+	for _, e := range entries {
+		e.State, e.Reason = dedup.Dead, string(ReasonKilled)
+		e.Error = "the process died while it handled this message and nothing else"
+		r.p.cfg.Logger.Error("message killed the process again and again; dead letter", "handler", r.target.name,
+			"message", place(e.Message))
+	}
+	return nil
+}

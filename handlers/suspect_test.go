@@ -1,0 +1,152 @@
+package handlers
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/failure"
+)
+
+// The rows of the table in suspect.go that need no process to die.
+func TestAFailureIsAMessagesByEvidenceOnly(t *testing.T) {
+	began := time.Now()
+	well := dedup.Server{Started: began, Writable: true}
+	same := evidence{before: well, after: well}
+	othersEnded, othersShort := same, same
+	othersEnded.othersEnded, othersShort.othersShort = true, true
+	restarted := evidence{before: well, after: dedup.Server{Started: began.Add(time.Second), Writable: true}}
+	readOnly := evidence{before: well, after: dedup.Server{Started: began}}
+	for _, c := range []struct {
+		name   string
+		known  evidence
+		blamed []failure.Sign
+	}{
+		{"the same server is well", same, []failure.Sign{failure.TooSlow, failure.Ended, failure.Short, failure.ReadOnly}},
+		{"others were ended", othersEnded, []failure.Sign{failure.TooSlow, failure.Short, failure.ReadOnly}},
+		{"others are short", othersShort, []failure.Sign{failure.TooSlow, failure.Ended}},
+		{"the server was restarted, or is another", restarted, nil},
+		{"the server is read-only", readOnly, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var blamed []failure.Sign
+			for sign := failure.Other; sign <= failure.Away; sign++ {
+				if c.known.blames(sign) {
+					blamed = append(blamed, sign)
+				}
+			}
+			require.ElementsMatch(t, c.blamed, blamed)
+		})
+	}
+}
+
+func TestOthersAreShortUntilOneOfTheHandlersMessagesGetsThrough(t *testing.T) {
+	a, b := &registered{name: "a"}, &registered{name: "b"}
+	w := newWork([]*registered{a, b})
+	full := &handlerError{"a", &pgconn.PgError{Code: "53100"}}
+	require.False(t, w.othersShort(a, "x"))
+	w.failed("x", full, a, b)
+	require.False(t, w.othersShort(a, "x"), "its own failure")
+	require.True(t, w.othersShort(a, "y"))
+	require.False(t, w.othersShort(b, "y"), "the other handler has not failed")
+	w.failed("y", full, a, b)
+	w.failed("x", full, a, b)
+	require.True(t, w.othersShort(a, "x"), "y came before")
+	w.handled(b)
+	require.True(t, w.othersShort(a, "x"))
+	w.handled(a)
+	require.False(t, w.othersShort(a, "x"))
+	w.failed("y", errTold, a, b)
+	require.False(t, w.othersShort(a, "x"), "for another reason")
+}
+
+// suspected parks a message that is set apart, of a handler with three attempts.
+func (b *bench) suspected(handle func() error) *Processor {
+	b.t.Helper()
+	p := b.processor(nil, Registration{Name: "h", Retry: Retry{Base: time.Microsecond, Cap: time.Microsecond, MaxAttempts: 3},
+		Handler: Each(HandlerFunc(func(context.Context, pgx.Tx, dedup.Message) error { return handle() }))})
+	batch := b.batch(b.messages("k=v"))
+	batch.Apart = true
+	result, err := p.Process(b.t.Context(), batch)
+	require.NoError(b.t, err)
+	require.Equal(b.t, Result{Parked: 1}, result)
+	return p
+}
+
+func (b *bench) claimSuspect(p *Processor) []dedup.Claim {
+	b.t.Helper()
+	b.exec(`update firstseen.lanes set due_at = now() - interval '1 s'`)
+	claims, err := b.store.ClaimLanes(b.t.Context(), "h", 1, time.Minute)
+	require.NoError(b.t, err)
+	require.Len(b.t, claims, 1)
+	require.Greater(b.t, claims[0].Times, mostClaims)
+	return claims
+}
+
+// A process that dies leaves its announcement behind.
+func TestAMessageIsGivenUpAsAKillerOnlyAfterADeathWithNobodyElseAtWork(t *testing.T) {
+	b := newBench(t)
+	called := false
+	p := b.suspected(func() error { called = true; return nil })
+	announce := func(want dedup.Answer, attempts int, alone bool) {
+		t.Helper()
+		_, n, answer, err := b.store.Announce(t.Context(), b.claimSuspect(p)[0], time.Minute, 3, alone)
+		require.NoError(t, err)
+		require.Equal(t, want, answer)
+		require.Equal(t, attempts, n)
+	}
+	announce(dedup.Counted, 1, false)
+	announce(dedup.Counted, 2, false)
+	announce(dedup.LastOne, 2, false)
+	announce(dedup.LastOne, 2, false)
+	require.Equal(t, "suspected", b.text(`select reason from firstseen.parked`))
+	announce(dedup.Counted, 3, true)
+	require.Equal(t, "killed", b.text(`select reason from firstseen.parked`))
+	announce(dedup.Killed, 3, false)
+	require.NoError(t, p.workSuspects(t.Context(), p.attached()[0], b.claimSuspect(p)))
+	require.False(t, called)
+	require.Equal(t, "killed 3", b.text(`select reason || ' ' || attempts from firstseen.dead_letters`))
+	b.requireWhole(1)
+}
+
+func TestAKillersLastAttemptWaitsUntilNobodyElseIsAtWork(t *testing.T) {
+	b := newBench(t)
+	called := make(chan bool, 1)
+	p := b.suspected(func() error { called <- true; return nil })
+	b.exec(`update firstseen.parked set attempts = 2, reason = 'suspected'`)
+	other := p.work.begin()
+	ended := make(chan error, 1)
+	claims := b.claimSuspect(p)
+	go func() { ended <- p.workSuspects(context.Background(), p.attached()[0], claims) }()
+	require.Eventually(t, func() bool { // it waits for the other, and nobody new begins
+		free := p.work.atWork.TryRLock()
+		if free {
+			p.work.atWork.RUnlock()
+		}
+		return !free
+	}, 30*time.Second, time.Millisecond)
+	require.Empty(t, called)
+	other()
+	require.NoError(t, <-ended)
+	require.True(t, <-called)
+	require.Equal(t, 2, b.count(`select attempts from firstseen.inbox`), "the two that it has died in, or so it seemed")
+}
+
+func TestAnAttemptWhosePostgresWasRestartedIsNone(t *testing.T) {
+	b := newBench(t)
+	p := b.suspected(func() error { return &pgconn.PgError{Code: "53100"} })
+	b.exec(`create or replace function firstseen.pg_postmaster_start_time() returns timestamptz language sql as
+		'select clock_timestamp()'; alter database ` + b.text(`select current_database()`) + ` set search_path = firstseen, pg_catalog, public`)
+	b.pool.Reset()
+	require.NoError(t, p.workSuspects(t.Context(), p.attached()[0], b.claimSuspect(p)))
+	require.Zero(t, b.count(`select attempts from firstseen.parked`))
+	b.exec(`drop function firstseen.pg_postmaster_start_time`)
+	require.NoError(t, p.workSuspects(t.Context(), p.attached()[0], b.claimSuspect(p)))
+	require.Equal(t, 1, b.count(`select attempts from firstseen.parked`), "by itself, while Postgres was well")
+	require.Equal(t, 1, b.count(`select claims from firstseen.lanes`), "its next attempt is by itself too")
+}
