@@ -325,7 +325,7 @@ func TestReplayParksAndBuriesWhatFails(t *testing.T) {
 		select "offset" < lag("offset") over (partition by key order by seq) as back from effects) e where back`))
 }
 
-func TestReplayBuriesAMessageThatKillsTheProcess(t *testing.T) {
+func TestReplaySetsApartWhatTheProcessDiedOver(t *testing.T) {
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	consumertest.Produce(t, s.addr, s.records(15, 7)...)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -333,10 +333,11 @@ func TestReplayBuriesAMessageThatKillsTheProcess(t *testing.T) {
 	_, err := r.reader.Replay(ctx, r.processor, r.replay(func(c *consumer.Replay) { c.Progress = func(consumer.ReplayResult) { cancel() } }))
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, 10, s.count(`select next_offset from firstseen.positions`))
-	s.exec(`update firstseen.positions set fruitless = 3, trial = 10, trials = 10`) // as deaths leave it
+	s.exec(`update firstseen.positions set fruitless = 3`) // as deaths leave it
 	result := s.replayer(nil).mustRun(nil)
-	require.Equal(t, handlers.Result{New: 4, Dead: 1}, result.Result)
-	require.Equal(t, 1, s.count(`select count(*) from firstseen.dead_letters where reason = 'killed' and "offset" = 10`))
+	require.Equal(t, handlers.Result{Parked: 5}, result.Result)
+	require.Zero(t, s.count(`select sum(attempts) from firstseen.parked`))
+	require.Equal(t, s.count(`select count(*) from firstseen.lanes`), s.count(`select count(*) from firstseen.lanes where claims = 1`))
 }
 
 func TestReplaySaysWhichMessagesAreGone(t *testing.T) {
