@@ -75,7 +75,7 @@ func TestDoctorLooksAtWhatThereIs(t *testing.T) {
 	require.Contains(t, stdout, "fault    config.loads: topics: ")
 	require.Contains(t, stdout, "fault    kafka.reachable: ")
 	require.NotContains(t, stdout, "postgres.reachable")
-	require.Contains(t, stdout, "info     kafka.version, auto_create, topics, recreated, replication, ")
+	require.Contains(t, stdout, "info     kafka.version, auto_create, topics, recreated, cut_off, replication, ")
 	require.NoError(t, os.WriteFile("nodsn.yaml", []byte("kafka: {brokers: ['127.0.0.1:1']}\ngroup: g\ntopics: [{name: x, handlers: [{name: h, function: f}]}]\n"), 0o600))
 	o.runWithout(exitFault, "doctor", "--config", "nodsn.yaml", "--only", "config")
 	o.run(exitOK, "doctor", "--config", "nodsn.yaml", "--only", "config")
