@@ -133,7 +133,7 @@ func (c *Cluster) CommitOffsets(ctx context.Context, group, topic string, next m
 	for p, offset := range next {
 		commit.offsets[topicPartition{topic, p}] = reading{offset: offset}
 	}
-	err := c.patiently(ctx, func() error { return c.wire.commitOffsets(ctx, commit) })
+	err := c.patiently(ctx, func() error { _, err := c.wire.commitOffsets(ctx, commit); return err })
 	for _, inUse := range []error{kerr.UnknownMemberID, kerr.IllegalGeneration, kerr.RebalanceInProgress} {
 		if errors.Is(err, inUse) {
 			err = fmt.Errorf("%w: %w", ErrGroupInUse, err)

@@ -108,6 +108,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		wg.Go(func() { newDeadTopic(c).run(ctx) })
 	}
 
+	var last ending
 	retry := newBackoff()
 	for ctx.Err() == nil {
 		topics := c.existingTopics(ctx)
@@ -116,11 +117,12 @@ func (c *Consumer) Run(ctx context.Context) error {
 			continue
 		}
 		retry = newBackoff()
-		if err := c.member(ctx, topics); err != nil && ctx.Err() == nil {
+		if err := c.member(ctx, topics, &last); err != nil && ctx.Err() == nil {
 			c.log.Error("consumer group failed; joining it again", "error", err)
 			sleep(ctx, c.cfg.JoinBackoff)
 		}
 	}
+	last.tell(c)
 	return nil
 }
 
@@ -182,8 +184,8 @@ func (c *Consumer) topic(name string) Topic {
 var errTopicsChanged = errors.New("topics have come or gone")
 
 // member is one membership of the group, over the topics that exist. It returns when ctx ends or the list of
-// topics has to change.
-func (c *Consumer) member(ctx context.Context, topics map[string]topicMetadata) error {
+// topics has to change, and says in e what it has come to.
+func (c *Consumer) member(ctx context.Context, topics map[string]topicMetadata, e *ending) error {
 	group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
 		ID: c.cfg.Group, Brokers: c.cfg.Brokers, Dialer: c.cfg.dialer(), Topics: slices.Sorted(maps.Keys(topics)),
 		GroupBalancers:    []kafka.GroupBalancer{kafka.RoundRobinGroupBalancer{}, kafka.RangeGroupBalancer{}},
@@ -194,7 +196,7 @@ func (c *Consumer) member(ctx context.Context, topics map[string]topicMetadata) 
 	if err != nil {
 		return err
 	}
-	defer c.leave(group)
+	defer c.leave(group, e)
 	var former ghost
 	defer func() { former.lay("") }()
 	c.life.enter(Joining)
@@ -214,6 +216,7 @@ func (c *Consumer) member(ctx context.Context, topics map[string]topicMetadata) 
 		s := newSession(c, generation, topics)
 		generation.Start(func(generationEnd context.Context) { s.run(ctx, generationEnd) })
 		<-s.done
+		*e = ending{member: generation.MemberID, uncommitted: len(s.offsets.toCommit())}
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -234,19 +237,41 @@ func sameTopics(a, b map[string]topicMetadata) bool {
 	return slices.Equal(slices.Sorted(maps.Keys(a)), slices.Sorted(maps.Keys(b)))
 }
 
+// ending is what is known of a membership at its end.
+type ending struct {
+	member      string // its ID; empty: the group was never joined
+	uncommitted int    // partitions that are further in Postgres than in Kafka
+	unleft      error  // why the group was not left; nil: it was
+}
+
 // leave closes the membership, which tells the coordinator, in bounded time: Close waits for an answer of
-// brokers that may be gone.
-func (c *Consumer) leave(group *kafka.ConsumerGroup) {
-	closed := make(chan error, 1)
-	go func() { closed <- group.Close() }()
-	timer := time.NewTimer(c.cfg.RequestTimeout)
-	defer timer.Stop()
+// brokers that may be gone, and does not say whether it came. So it is asked for once more.
+func (c *Consumer) leave(group *kafka.ConsumerGroup, e *ending) {
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.RequestTimeout)
+	defer cancel()
+	closed := make(chan struct{})
+	go func() { defer close(closed); _ = group.Close() }()
 	select {
-	case err := <-closed:
-		if err != nil {
-			c.log.Warn("leaving the group failed; it will time out instead", "error", err)
+	case <-closed:
+	case <-ctx.Done():
+	}
+	if e.member != "" {
+		e.unleft = c.wire.leaveGroup(ctx, c.cfg.Group, e.member)
+	}
+}
+
+// tell logs what the last membership has come to.
+func (e *ending) tell(c *Consumer) {
+	switch {
+	case e.member == "":
+		c.log.Info("ended; the group was never joined")
+	case e.uncommitted > 0 || e.unleft != nil:
+		attrs := []any{"partitions_not_committed", e.uncommitted}
+		if e.unleft != nil {
+			attrs = append(attrs, "group_not_left", e.unleft, "times_out_after", c.cfg.SessionTimeout)
 		}
-	case <-timer.C:
-		c.log.Warn("leaving the group took too long; it will time out instead")
+		c.log.Warn("ended, and Kafka was not told everything: the positions are in Postgres, so that nothing takes effect again", attrs...)
+	default:
+		c.log.Info("ended: offsets are committed and the group is left")
 	}
 }

@@ -345,15 +345,17 @@ func (s *session) commit(ctx context.Context) {
 		return
 	}
 	g := s.generation
-	err := s.wire.commitOffsets(ctx, groupCommit{group: g.GroupID, generation: g.ID, member: g.MemberID, offsets: ahead})
+	done, err := s.wire.commitOffsets(ctx, groupCommit{group: g.GroupID, generation: g.ID, member: g.MemberID, offsets: ahead})
+	s.offsets.commit(done) // a topic may be denied, which says nothing of the others
 	switch {
 	case err == nil:
-		s.offsets.commit(ahead)
 		s.c.commits.End()
 	case errors.Is(err, kerr.RebalanceInProgress):
 		s.log.Debug("offsets not committed, the group is rebalancing", "error", err)
 	case errors.Is(err, kerr.IllegalGeneration), errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.NotCoordinator):
 		s.fault(fmt.Errorf("commit offsets: %w", err)) // kafka-go would go on in this generation for ever
+	case errors.Is(err, kerr.TopicAuthorizationFailed):
+		s.c.commits.Wait(holds.Denied, fmt.Errorf("commit offsets: %w", err))
 	case ctx.Err() == nil:
 		s.c.commits.Wait(holds.Kafka, fmt.Errorf("commit offsets: %w", err)) // the next commit covers them
 	}

@@ -232,16 +232,17 @@ type groupCommit struct {
 	offsets    map[topicPartition]reading
 }
 
-func (w *wire) commitOffsets(ctx context.Context, c groupCommit) error {
+// commitOffsets commits, and gives what is committed: where some are refused, which the error says, the others are.
+func (w *wire) commitOffsets(ctx context.Context, c groupCommit) (done map[topicPartition]reading, err error) {
 	coordinator, err := w.coordinator(ctx, c.group)
 	if err != nil {
-		return fmt.Errorf("find the coordinator: %w", err)
+		return nil, fmt.Errorf("find the coordinator: %w", err)
 	}
 	answer := kmsg.NewOffsetCommitResponse()
 	// Version 2 lets the broker say how long a commit is kept, 6 has leader epochs; from 9 on groups have other kinds of members.
 	err = w.ask(ctx, call{broker: coordinator, request: commitRequest(c), min: 2, max: 8}, &answer)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	left := make(map[topicPartition]error, len(c.offsets))
 	for tp := range c.offsets {
@@ -252,7 +253,13 @@ func (w *wire) commitOffsets(ctx context.Context, c groupCommit) error {
 			left[topicPartition{t.Topic, p.Partition}] = kerr.ErrorForCode(p.ErrorCode)
 		}
 	}
-	return joinByPartition(left)
+	done = make(map[topicPartition]reading, len(c.offsets))
+	for tp, at := range c.offsets {
+		if left[tp] == nil {
+			done[tp] = at
+		}
+	}
+	return done, joinByPartition(left)
 }
 
 func commitRequest(c groupCommit) *kmsg.OffsetCommitRequest {

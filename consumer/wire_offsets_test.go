@@ -124,7 +124,9 @@ func TestCommittedOffsetsTellNoCommitFromAnError(t *testing.T) {
 		require.Equal(t, map[topicPartition]reading{parts[1]: {offset: 42}}, got)
 
 		set := map[topicPartition]reading{parts[0]: {7, new(int32(0))}, parts[1]: {43, nil}}
-		require.NoError(t, w.commitOffsets(t.Context(), groupCommit{group: group, generation: -1, offsets: set}))
+		done, err := w.commitOffsets(t.Context(), groupCommit{group: group, generation: -1, offsets: set})
+		require.NoError(t, err)
+		require.Equal(t, set, done)
 		got, err = w.committedOffsets(t.Context(), group, parts)
 		require.NoError(t, err)
 		require.Equal(t, set, got, "with the leader epoch, where one was given")

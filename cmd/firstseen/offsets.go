@@ -125,21 +125,20 @@ func newOffsetsShow(c *clusterOf) *cobra.Command {
 With --json one object: group, state, members, partitions; null where there is nothing. A partition's leader_epoch is that of
 the last message before POSITION, by which a log is known again.
 
-Exit codes: 0 shown, 1 it failed or there is no such topic, 2 wrong usage or config.`,
+Exit codes: 0 shown, 1 it failed, or a topic does not exist or is denied, and the others are shown; 2 wrong usage or config.`,
 		Example: `  firstseen offsets show
   firstseen offsets show orders --json | jq '[.partitions[].lag] | add'`,
 		RunE: func(cmd *cobra.Command, topics []string) error {
 			return c.with(cmd, func(ctx context.Context, cfg config.Config, cluster *consumer.Cluster, store *dedup.Store) error {
-				s, err := cluster.Standing(ctx, store, cfg.Group, orAll(topics, cfg))
-				if err != nil {
-					return err
+				s, failed := cluster.Standing(ctx, store, cfg.Group, orAll(topics, cfg))
+				if failed != nil && len(s.Partitions) == 0 {
+					return failed
 				}
+				show := printStanding
 				if c.json {
-					err = printJSON(cmd.OutOrStdout(), standingJSON(cfg.Group, &s))
-				} else {
-					err = printStanding(cmd.OutOrStdout(), cfg.Group, &s)
+					show = printStandingJSON
 				}
-				return cmp.Or(err, missingTopic(orAll(topics, cfg), &s))
+				return cmp.Or(show(cmd.OutOrStdout(), cfg.Group, &s), failed, missingTopic(orAll(topics, cfg), &s))
 			})
 		},
 	}
@@ -157,6 +156,10 @@ func missingTopic(asked []string, s *consumer.Standing) error {
 
 func topicNames(cfg config.Config) []string {
 	return mapped(cfg.Topics, func(t config.Topic) string { return t.Name })
+}
+
+func printStandingJSON(out io.Writer, group string, s *consumer.Standing) error {
+	return printJSON(out, standingJSON(group, s))
 }
 
 func standingJSON(group string, s *consumer.Standing) map[string]any {

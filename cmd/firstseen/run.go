@@ -140,11 +140,7 @@ func run(ctx context.Context, live *config.Live, log *slog.Logger, migrate bool)
 	}
 	defer keeping()
 	defer measure(ctx, measured, live, processor.Store(), window, log)()
-	if err := c.Run(ctx); err != nil {
-		return err
-	}
-	log.Info("ended: offsets are committed and the group is left")
-	return nil
+	return c.Run(ctx)
 }
 
 func warn(cfg config.Config, log *slog.Logger) {
