@@ -34,7 +34,7 @@ func NewSQL(ctx context.Context, pool *pgxpool.Pool, schema, function string) (*
 	if schema == "" {
 		schema = migrations.DefaultSchema
 	}
-	found, err := lookUp(ctx, pool, schema, function)
+	found, err := lookUp(ctx, pool, schema, function, "")
 	if err != nil {
 		return nil, fmt.Errorf("look up function %s: %w", function, err)
 	}
@@ -43,6 +43,22 @@ func NewSQL(ctx context.Context, pool *pgxpool.Pool, schema, function string) (*
 		return nil, fmt.Errorf("function %s: %w", function, err)
 	}
 	return &SQL{f.Name, f.statement(schema)}, nil
+}
+
+// CheckFunction says what keeps a role from having a function as its handler, as NewSQL would; nil: nothing does. An empty
+// role is that of the pool. What the function itself does, and may, shows only when it is called.
+func CheckFunction(ctx context.Context, pool *pgxpool.Pool, schema, function, role string) error {
+	if schema == "" {
+		schema = migrations.DefaultSchema
+	}
+	found, err := lookUp(ctx, pool, schema, function, role)
+	if err == nil {
+		_, err = choose(found, schema+".message")
+	}
+	if err != nil {
+		return fmt.Errorf("function %s: %w", function, err)
+	}
+	return nil
 }
 
 // HandleBatch calls the function.
@@ -75,16 +91,17 @@ select format('%I.%I', n.nspname, p.proname),
             else 'other' end,
        case when p.prokind <> 'f' then 'nothing, as a procedure or an aggregate'
             else pg_get_function_result(p.oid) end,
-       has_schema_privilege(n.oid, 'usage') and has_function_privilege(p.oid, 'execute')
+       has_schema_privilege(me.role, n.oid, 'usage') and has_function_privilege(me.role, p.oid, 'execute')
 from parse_ident($1) names (part)
 join pg_proc p on p.proname = part[cardinality(part)]
 join pg_namespace n on n.oid = p.pronamespace
+cross join (select coalesce(nullif($3, ''), current_user)::name as role) me
 cross join (select t.oid, t.typarray from pg_type t where t.oid = to_regtype($2)) message
 where case cardinality(part) when 1 then n.nspname = any (current_schemas(true))
                              when 2 then n.nspname = part[1] else false end
 order by 2`
 
-func lookUp(ctx context.Context, pool *pgxpool.Pool, schema, name string) ([]function, error) {
+func lookUp(ctx context.Context, pool *pgxpool.Pool, schema, name, role string) ([]function, error) {
 	message := pgx.Identifier{schema, "message"}.Sanitize()
 	var there bool
 	if err := pool.QueryRow(ctx, `select to_regtype($1) is not null`, message).Scan(&there); err != nil {
@@ -93,7 +110,7 @@ func lookUp(ctx context.Context, pool *pgxpool.Pool, schema, name string) ([]fun
 	if !there {
 		return nil, fmt.Errorf("there is no type %s.message: run `firstseen migrate up`", schema)
 	}
-	rows, err := pool.Query(ctx, lookUpSQL, name, message)
+	rows, err := pool.Query(ctx, lookUpSQL, name, message, role)
 	if err != nil {
 		return nil, err
 	}

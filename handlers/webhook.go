@@ -83,6 +83,36 @@ func (w *Webhook) Timeout() time.Duration { return w.timeout }
 // CloseIdleConnections closes the connections that no call is using. [Processor.RunLanes] does so at its end.
 func (w *Webhook) CloseIdleConnections() { w.transport.CloseIdleConnections() }
 
+// Reach opens a connection as a call would, up to the handshake of TLS, and closes it. Nothing is sent. Where calls go
+// through a proxy it is the proxy that is reached.
+func (w *Webhook) Reach(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	at := w.url
+	if w.transport.Proxy != nil {
+		at, _ = w.transport.Proxy(&http.Request{URL: w.url})
+	}
+	port := at.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[at.Scheme]
+	}
+	conn, err := w.transport.DialContext(ctx, "tcp", net.JoinHostPort(at.Hostname(), port))
+	if err == nil {
+		defer conn.Close() //nolint:errcheck // nothing was sent
+		if at.Scheme == "https" {
+			conf := w.transport.TLSClientConfig.Clone()
+			if conf.ServerName == "" {
+				conf.ServerName = at.Hostname()
+			}
+			err = tls.Client(conn, conf).HandshakeContext(ctx)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("reach %s: %w", at.Host, err)
+	}
+	return nil
+}
+
 // Deliver posts the message. Its error is a *StatusError where the answer was not 2xx, marked Permanent, Unavailable or
 // After as it deserves.
 func (w *Webhook) Deliver(ctx context.Context, m dedup.Message) error {

@@ -73,14 +73,15 @@ type need uint8
 const (
 	needsConfig need = 1 << iota
 	needsPostgres
-	needsInbox // and with it Postgres
-	needsKafka // and with it the config
+	needsSchema // this build's, and with it Postgres
+	needsInbox  // and with it the schema
+	needsKafka  // and with it the config
 )
 
 // Checks lists all checks in the order in which they are made.
 func Checks() []Check {
 	return slices.Concat(configChecks, serverChecks, settingChecks, sessionChecks, vacuumChecks, schemaChecks,
-		inboxChecks, idChecks, laneChecks, clusterChecks, topicChecks, groupChecks)
+		inboxChecks, idChecks, laneChecks, holdChecks, handlerChecks, clusterChecks, topicChecks, groupChecks)
 }
 
 // Select gives the checks of some names, all of a group where a name is a group's. Without names it gives all.
@@ -136,6 +137,12 @@ func (r *report) info(format string, args ...any)  { r.add(Info, format, args...
 func (r *report) warn(format string, args ...any)  { r.add(Warning, format, args...) }
 func (r *report) fault(format string, args ...any) { r.add(Fault, format, args...) }
 
+// advise adds a finding with an advice of its own.
+func (r *report) advise(level Level, do, format string, args ...any) {
+	r.add(level, format, args...)
+	r.found[len(r.found)-1].Do = do
+}
+
 // notChecked says that a part could not be looked at.
 func (r *report) notChecked(why error) {
 	r.found = append(r.found, Finding{Level: Info, Seen: "not checked: " + explained(why), Do: advice(why)})
@@ -175,7 +182,7 @@ func (r *report) findings(c *Check) []Finding {
 	for i := range notOK {
 		f := &notOK[i]
 		f.Check = c.Name
-		if f.Checked {
+		if f.Checked && f.Do == "" {
 			f.Do = c.Do[f.Level]
 		}
 	}

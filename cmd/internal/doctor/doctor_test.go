@@ -5,13 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/migrations"
 )
 
 // trouble is a broken state, what a check has to say about it, and at which level.
@@ -154,6 +157,35 @@ func TestWhatCanNotBeCheckedSaysSoAndStopsNothing(t *testing.T) {
 	require.NotContains(t, string(text), "hunter2")
 	require.Contains(t, string(text), `"level":"fault"`)
 	require.Contains(t, advice(fmt.Errorf("topics: %w", consumer.ErrNotAllowed)), "ACL")
+}
+
+// What a check for this build finds in another schema means nothing, and its advice would do harm.
+func TestAnotherSchemaIsOneFaultAndNothingInItIsChecked(t *testing.T) {
+	none, older := deduptest.NewDatabase(t), deduptest.New(t).DSN
+	_, err := migrations.Down(t.Context(), older, migrations.Config{}, 6)
+	require.NoError(t, err)
+	for name, dsn := range map[string]string{"none": none, "older": older} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config.Config{Group: group, Inbox: inbox, Topics: []config.Topic{{Name: topic, Handlers: []config.Handler{{Name: handler, Function: "book"}}}}}
+			cfg.Postgres.DSN = config.Secret(dsn)
+			checks := slices.DeleteFunc(Checks(), func(c Check) bool { return c.Group() == "kafka" })
+			findings, err := Run(t.Context(), Case{Config: &cfg, DSN: dsn, Inbox: inbox}, checks)
+			require.NoError(t, err)
+			var faults, unchecked int
+			for _, f := range findings {
+				if f.Level == Fault {
+					faults++
+					require.Equal(t, "schema.version", f.Check, f.Seen)
+					require.Contains(t, f.Do, "migrate up")
+				}
+				if f.Seen == "not checked: "+errOtherSchema.Error() {
+					unchecked++
+				}
+			}
+			require.Equal(t, 1, faults)
+			require.Greater(t, unchecked, 25)
+		})
+	}
 }
 
 func TestASlowCheckEndsAtItsLimitAndTheNextIsMade(t *testing.T) {

@@ -10,13 +10,13 @@ import (
 
 var inboxChecks = []Check{
 	{
-		Name: "inbox.partitions", About: "the inbox has partitions for the coming days", needs: needsPostgres, run: inboxPartitions,
+		Name: "inbox.partitions", About: "the inbox has partitions for the coming days", needs: needsSchema, run: inboxPartitions,
 		Do: map[Level]string{
 			Warning: "Start a consumer, or: select firstseen.make_partitions(7). If that makes none, something holds the default partition: a dump, or an open transaction.",
 		},
 	},
 	{
-		Name: "inbox.partition_names", About: "each partition holds the day (UTC) that its name says", needs: needsPostgres, run: inboxPartitionNames,
+		Name: "inbox.partition_names", About: "each partition holds the day (UTC) that its name says", needs: needsSchema, run: inboxPartitionNames,
 		Do: map[Level]string{Warning: "Detach the partition, move its rows to days that match, and drop it; until then don't drop or keep days by their names."},
 	},
 	{

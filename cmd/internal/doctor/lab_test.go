@@ -31,6 +31,8 @@ const (
 	taken   = 300 // messages of the healthy inbox
 )
 
+const createBook = `create function book(m firstseen.message) returns void language sql as ''`
+
 // lab is a healthy Postgres, a healthy Kafka and a config for both, in which troubles are made and mended again.
 type lab struct {
 	t     *testing.T
@@ -55,6 +57,7 @@ func newLab(t *testing.T) *lab {
 	roles, err := migrations.Roles(migrations.Config{})
 	require.NoError(t, err)
 	l.sql(roles)
+	l.sql(createBook)
 	l.startKafka()
 	l.cfg = config.Config{Group: group, Inbox: inbox, Topics: []config.Topic{{Name: topic, Handlers: []config.Handler{{Name: handler, Function: "book"}}}}}
 	l.cfg.Kafka.Brokers = config.List{l.fake.Addr}

@@ -77,6 +77,9 @@ type patient struct {
 	poolErr error // why there is no pool; set once it was tried
 	reached bool
 
+	schema    *report // of the schema's version; nil: not looked at
+	schemaErr error
+
 	store    *dedup.Store
 	storeErr error
 
@@ -117,9 +120,14 @@ func (p *patient) provide(ctx context.Context, n need) error {
 	if n&(needsConfig|needsKafka) != 0 && p.Config == nil {
 		return errors.New("no config is given")
 	}
-	if n&(needsPostgres|needsInbox) != 0 {
+	if n&(needsPostgres|needsSchema|needsInbox) != 0 {
 		if err := p.connect(ctx); err != nil {
 			return fmt.Errorf("postgres is not reached, see postgres.reachable")
+		}
+	}
+	if n&(needsSchema|needsInbox) != 0 {
+		if err := p.checkSchema(ctx); err != nil {
+			return err
 		}
 	}
 	if n&needsInbox != 0 {
@@ -163,6 +171,21 @@ func (p *patient) open(ctx context.Context) error {
 		return err
 	}
 	return p.pool.Ping(ctx)
+}
+
+// errOtherSchema says that what the schema holds is not what this build knows: what a check would find there means nothing,
+// and what it advises would do harm.
+var errOtherSchema = errors.New("the schema is not the one that this build needs, see schema.version")
+
+// checkSchema looks at the schema's version.
+func (p *patient) checkSchema(ctx context.Context) error {
+	if p.schema == nil {
+		p.schema = &report{}
+		if p.schemaErr = schemaVersion(ctx, p, p.schema); p.schemaErr == nil && Worst(p.schema.found) > OK {
+			p.schemaErr = errOtherSchema
+		}
+	}
+	return p.schemaErr
 }
 
 // attach opens the inbox.

@@ -18,13 +18,13 @@ var schemaChecks = []Check{
 		Do: map[Level]string{Fault: "Run `firstseen migrate up` with the build that is to run; a schema that is newer needs a newer build."},
 	},
 	{
-		Name: "schema.id_key", About: "message IDs are held by a primary key that is whole", needs: needsPostgres, run: schemaIDKey,
+		Name: "schema.id_key", About: "message IDs are held by a primary key that is whole", needs: needsSchema, run: schemaIDKey,
 		Do: map[Level]string{
 			Fault: "Stop the consumers: copies may take effect again. Restore what the migrations made: alter table firstseen.message_dedup add primary key (scope_id, message_id), after the copies in it are removed.",
 		},
 	},
 	{
-		Name: "schema.functions", About: "functions and their settings are as the migrations made them", needs: needsPostgres, run: schemaFunctions,
+		Name: "schema.functions", About: "functions and their settings are as the migrations made them", needs: needsSchema, run: schemaFunctions,
 		Do: map[Level]string{
 			Fault: "Put the function back as `firstseen migrate print` shows it. Another search path or other plan settings make it unsafe or slow.",
 		},
@@ -34,13 +34,13 @@ var schemaChecks = []Check{
 		Do: map[Level]string{Fault: "See schema.id_key and schema.functions; then run analyze firstseen.message_dedup."},
 	},
 	{
-		Name: "schema.triggers", About: "the triggers that seal a batch are there and fire", needs: needsPostgres, run: schemaTriggers,
+		Name: "schema.triggers", About: "the triggers that seal a batch are there and fire", needs: needsSchema, run: schemaTriggers,
 		Do: map[Level]string{
 			Fault: "Enable it: alter table firstseen.TABLE enable trigger TRIGGER. Without it a handler that commits by itself is not found out, and messages may take effect in halves.",
 		},
 	},
 	{
-		Name: "schema.rights", About: "who consumes can't forget message IDs", needs: needsPostgres, run: schemaRights,
+		Name: "schema.rights", About: "who consumes can't forget message IDs", needs: needsSchema, run: schemaRights,
 		Do: map[Level]string{
 			Warning: "Run the script of `firstseen migrate print --roles` again, and take the role out of those that own the schema or were granted more.",
 			Info:    "Make the roles, `firstseen migrate print --roles`, and have the consumer log in as a member of firstseen_consumer.",

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -12,8 +13,8 @@ import (
 
 var topicChecks = []Check{
 	{
-		Name: "kafka.topics", About: "the topics exist", needs: needsKafka, run: topicsExist,
-		Do: map[Level]string{Fault: "Create the topic, or correct its name in the config; firstseen creates none. Until then the other topics are not read either."},
+		Name: "kafka.topics", About: "the topics exist, and the cluster's ACLs show them", needs: needsKafka, run: topicsExist,
+		Do: map[Level]string{Fault: "Create the topic, or correct its name in the config; firstseen creates none. Where it is denied allow Read and Describe on it by an ACL. The other topics are read all the same."},
 	},
 	{
 		Name: "kafka.recreated", About: "the topics are those that the positions were set in", needs: needsKafka | needsInbox, run: topicsRecreated,
@@ -61,8 +62,11 @@ func topicsExist(ctx context.Context, p *patient, r *report) error {
 		return err
 	}
 	for _, f := range facts[:len(p.Config.Topics)] {
-		if f.Missing {
+		switch {
+		case f.Missing:
 			r.fault("the topic %s does not exist", f.Name)
+		case f.Partitions == 0 && errors.Is(f.Hidden, consumer.ErrNotAllowed):
+			r.fault("the brokers deny the topic %s to this client", f.Name)
 		}
 	}
 	r.ok("topics found: %d", len(p.Config.Topics))

@@ -68,7 +68,10 @@ var kafkaTroubles = map[string][]trouble{
 		}},
 	},
 	"kafka.auto_create": {{Warning, `is true`, func(l *lab) { tellAutoCreate(l.own(3).Cluster, "true") }}},
-	"kafka.topics":      {configured(Fault, `topic nowhere does not exist`, func(c *config.Config) { c.Topics[0].Name = "nowhere" })},
+	"kafka.topics": {
+		configured(Fault, `topic nowhere does not exist`, func(c *config.Config) { c.Topics[0].Name = "nowhere" }),
+		{Fault, `brokers deny the topic orders to this client`, func(l *lab) { l.deny() }},
+	},
 	"kafka.recreated": {table(Fault, `topic orders was deleted and created again: it was 00000000-0000-0000-0000-000000000001`,
 		`update firstseen.positions set topic_id = '00000000-0000-0000-0000-000000000001'`, `update firstseen.positions set topic_id = null`)},
 	"kafka.cut_off": {
@@ -160,6 +163,17 @@ func (l *lab) deleted(n int64) (addr string) {
 		require.NoError(l.t, err)
 	})
 	return addr
+}
+
+// deny has a broker that keeps the topic from the config's user.
+func (l *lab) deny() {
+	cluster, err := kfake.NewCluster(kfake.EnableSASL(), kfake.EnableACLs(), kfake.SeedTopics(2, topic), kfake.User("PLAIN", "app", "secret"))
+	require.NoError(l.t, err)
+	l.heal(cluster.Close)
+	l.also(func(c *config.Config) {
+		c.Kafka.Brokers = config.List{cluster.ListenAddrs()[0]}
+		c.Kafka.SASL.Mechanism, c.Kafka.SASL.Username, c.Kafka.SASL.Password = "plain", "app", "secret"
+	})
 }
 
 // patiently is a trouble with a time limit.

@@ -24,7 +24,7 @@ import (
 // troubles are the broken states of each check.
 var troubles = func() map[string][]trouble {
 	all := map[string][]trouble{}
-	for _, some := range []map[string][]trouble{configTroubles, serverTroubles, settingTroubles, storedTroubles, kafkaTroubles} {
+	for _, some := range []map[string][]trouble{configTroubles, serverTroubles, settingTroubles, storedTroubles, runningTroubles, kafkaTroubles} {
 		maps.Copy(all, some)
 	}
 	return all
@@ -256,6 +256,36 @@ var settingTroubles = map[string][]trouble{
 		l.sql(`vacuum analyze firstseen.message_dedup`)
 		l.heal(func() { l.sql(`reindex index firstseen.message_dedup_pkey`) })
 	}}.under(func(m *limits) { m.indexRows = 10 })},
+}
+
+// holdSQL has a process tell of a hold; parameters of format are how long ago, the code, and how long it has waited.
+const holdSQL = `insert into firstseen.holds values ('shop', gen_random_uuid(), 'host 1', now() - interval '%s', jsonb_build_array(
+	jsonb_build_object('kind', 'partition', 'name', 'orders/3', 'code', '%s', 'since', now() - interval '%s', 'reason', 'gone', 'tries', 1)))`
+
+func hold(level Level, seen, told, code, since string) trouble {
+	return table(level, seen, fmt.Sprintf(holdSQL, told, code, since), `truncate firstseen.holds`)
+}
+
+var runningTroubles = map[string][]trouble{
+	"holds.waiting": {
+		hold(Fault, `partition orders/3 has waited for 1h0m\ds in host 1: the partition ends below its position: .* \(cut_off\): gone`, "1 second", "cut_off", "1 hour"),
+		hold(Warning, `has waited for 1h0m\ds in host 1: calls fail .* \(receiver_away\)`, "1 second", "receiver_away", "1 hour"),
+		hold(Info, `has waited for \ds in host 1: Postgres does not answer`, "1 second", "postgres", "3 seconds"),
+		hold(Warning, `host 1 of shop has not told since \S+ \S+ \S+ what it waits for, 1 holds then`, "10 minutes", "cut_off", "1 hour"),
+	},
+	"handlers.functions": {
+		table(Fault, `handler book of topic orders: function book: there is none of that name`, `drop function book`, createBook),
+		{Fault, `handler book of topic orders: function book: found public.book.*, which this role may not execute`, func(l *lab) {
+			l.sql(`create role payments login; revoke execute on function book from public`)
+			l.heal(func() { l.sql(`drop role payments; grant execute on function book to public`) })
+			l.also(func(c *config.Config) { c.Postgres.DSN = config.Secret(l.dsnOf("payments")) })
+			l.patient = func(p *patient) { p.DSN = l.db.DSN } // whoever asks
+		}},
+	},
+	"handlers.webhooks": {configured(Warning, `handler hook: reach 127.0.0.1:1: .*refused`, func(c *config.Config) {
+		hook := config.Handler{Name: "hook", Webhook: config.Webhook{URL: "http://127.0.0.1:1/x", AllowPrivate: true}}
+		c.Topics[0].Handlers = append(c.Topics[0].Handlers[:1:1], hook)
+	})},
 }
 
 // deadSQL makes dead letters; parameters of format are the reason, died_at and published_at, and how many.

@@ -14,7 +14,7 @@ var vacuumChecks = []Check{
 		},
 	},
 	{
-		Name: "vacuum.dead_rows", About: "firstseen's tables hold few dead rows", needs: needsPostgres, run: vacuumDeadRows,
+		Name: "vacuum.dead_rows", About: "firstseen's tables hold few dead rows", needs: needsSchema, run: vacuumDeadRows,
 		Do: map[Level]string{Warning: "Run vacuum on the table. If the dead rows stay, something holds it back (sessions.transactions, sessions.prepared, sessions.slots)."},
 	},
 	{
