@@ -19,6 +19,7 @@ func (p *partition) message(r *fetchedRecord) dedup.Message {
 		name, ok := tenant(m.Headers, p.settings.TenantHeader)
 		if m.Tenant = name; !ok {
 			m.Refuse(dedup.ReasonBadTenant, p.topicID)
+			m.Sought = "looked for a tenant in header:" + p.settings.TenantHeader
 		}
 	}
 	return m

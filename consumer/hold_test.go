@@ -156,7 +156,9 @@ func TestTopicsThatCantBeReadAreToldForAsLongAsItLastsAndTheOthersGoOn(t *testin
 	s.logged(book, slog.LevelError, "the brokers deny the topic", "topic", denied)
 	s.logged(book, slog.LevelError, "the brokers deny the topic", "partition", unread+"/0")
 	topics(map[string]string{good: "", denied: holds.Denied, unread: holds.Denied, missing: holds.Missing})
-	s.eventually(func() bool { return s.count(`select count(*) from firstseen.holds where holds @> '[{"code": "topic_denied"}]'`) == 1 }, "not told to Postgres")
+	s.eventually(func() bool {
+		return s.count(`select count(*) from firstseen.holds where holds @> '[{"code": "topic_denied"}]'`) == 1
+	}, "not told to Postgres")
 	s.statusOf(0, func(p consumer.PartitionStatus) bool { return p.Committed == 10 })
 
 	_, err = admin.CreateACLs(t.Context(), kadm.NewACLs().Topics(denied, unread).Allow("User:"+user).AllowHosts("*").Operations(kadm.OpRead))
@@ -170,4 +172,25 @@ func TestTopicsThatCantBeReadAreToldForAsLongAsItLastsAndTheOthersGoOn(t *testin
 	s.logged(book, slog.LevelInfo, "goes on again", "topic", denied)
 	s.logged(book, slog.LevelInfo, "goes on again", "hold", holds.Missing)
 	s.eventually(func() bool { return s.count(`select count(*) from firstseen.holds`) == 0 }, "told to Postgres still")
+}
+
+// A header that nobody sends: the whole topic dies, and somebody has to hear of it.
+func TestATopicWithoutUsableIDsIsLoggedByBatchAndReasonWithWhatToSet(t *testing.T) {
+	s := newStage(t, consumertest.NewFake(t).Addr, 1)
+	nameless := s.records(60, 5)
+	for _, r := range nameless {
+		r.Headers = nil
+	}
+	nameless[59].Headers = []kgo.RecordHeader{{Key: "id", Value: []byte("a")}, {Key: "id", Value: []byte("b")}}
+	consumertest.Produce(t, s.addr, nameless...)
+	book, stop := s.noticed(nil)
+	s.caughtUp()
+	stop()
+	require.True(t, book.has(slog.LevelWarn, "messages without a usable ID went to the dead letters", "topic", s.topic, "reason", "missing_id",
+		"first", s.topic+"/0@0", "why", "looked for header:message-id, then header:id", "do", "set the topic's id"))
+	require.True(t, book.has(slog.LevelWarn, "messages without a usable ID went to the dead letters", "reason", "ambiguous_id", "messages", "1",
+		"why", "ambiguous_id by header:id, of header:message-id, then header:id"))
+	require.LessOrEqual(t, book.times(slog.LevelWarn, "messages without"), 10, "by batch, not by message")
+	require.Equal(t, 59, s.count(`select count(*) from firstseen.dead_letters where reason = 'missing_id' and error = 'looked for header:message-id, then header:id'`))
+	require.Equal(t, 1, s.count(`select count(*) from firstseen.dead_letters where reason = 'ambiguous_id' and error like '%by header:id%'`))
 }

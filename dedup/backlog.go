@@ -27,6 +27,18 @@ type Backlog struct {
 // Parked is how many messages wait for a later attempt.
 func (b *Backlog) Parked() int64 { return b.Pending + b.Failed }
 
+const recentlyDeadSQL = `
+select count(*) from (
+	select from (select d.scope_id from firstseen.dead_letters d where d.died_at > now() - $2::interval order by d.died_at desc limit $3) d
+	join firstseen.scopes s on s.scope_id = d.scope_id and s.inbox = $1) d`
+
+// RecentlyDead counts the dead letters of the inbox that came within a time and are still there, of the newest BacklogCap of
+// all inboxes.
+func (s *Store) RecentlyDead(ctx context.Context, within time.Duration) (n int64, err error) {
+	err = s.lookOne(ctx, recentlyDeadSQL, []any{s.cfg.Inbox, within, BacklogCap}, &n)
+	return n, err
+}
+
 // backlogSQL looks at no more than $2 rows of a table for each handler, in the order of the indexes. It starts from what
 // waits, and skips from scope to scope: scopes without any cost nothing, and tenants may be many.
 const backlogSQL = `

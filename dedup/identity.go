@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 )
@@ -82,7 +83,7 @@ func (id *Identity) WithNoIDs(texts ...string) *Identity {
 // fields or KeyOf, save for a collision of SHA-256 cut to 122 bits.
 func (id *Identity) Identify(m *Message, topicID uuid.UUID) {
 	s := search{m: m, topicID: topicID, noIDs: id.noIDs}
-	reason := ReasonMissingID
+	reason, at := ReasonMissingID, -1
 	for i := range id.sources {
 		found := s.ask(&id.sources[i])
 		if found.reason == "" {
@@ -90,13 +91,27 @@ func (id *Identity) Identify(m *Message, topicID uuid.UUID) {
 			return
 		}
 		if found.reason != ReasonMissingID {
-			reason = found.reason
+			reason, at = found.reason, i
 		}
 		if found.reason.final() {
 			break
 		}
 	}
 	m.Refuse(reason, topicID)
+	if m.Sought = id.text(); at >= 0 {
+		m.Sought = string(reason) + " by " + id.sources[at].String() + ", of " + m.Sought
+	} else {
+		m.Sought = "looked for " + m.Sought
+	}
+}
+
+// text names the sources in their order.
+func (id *Identity) text() string {
+	names := make([]string, len(id.sources))
+	for i, s := range id.sources {
+		names[i] = s.String()
+	}
+	return strings.Join(names, ", then ")
 }
 
 // ByPosition says that what has no other ID is known by its position. Where a log was cut off, other messages come at the

@@ -27,6 +27,8 @@ type Message struct {
 	// Reason says why no usable ID was found. Where it is set the message is dead-lettered under the
 	// ID of its position and no handler sees it. Empty for every message that a handler gets.
 	Reason Reason
+	// Sought says what was looked for in vain, or found and can't be used, where Reason is set; never what a message holds.
+	Sought string
 
 	// Fingerprint stands for the message's content where copies are to be compared (see [FingerprintMode]). Nil
 	// where they are not.

@@ -359,7 +359,7 @@ func (p *Processor) todo(ctx context.Context, tx *dedup.Tx, target *registered, 
 		case e.Outcome != dedup.New, e.State == dedup.Dead:
 			continue
 		case e.Message.Reason != "":
-			e.State, e.Reason, e.Lane = dedup.Dead, string(e.Message.Reason), e.Message.ID
+			e.State, e.Reason, e.Error, e.Lane = dedup.Dead, string(e.Message.Reason), e.Message.Sought, e.Message.ID
 			continue
 		case parks:
 			e.Lane = target.ordering.Lane(e.Message)

@@ -89,7 +89,32 @@ func (p *Processor) committed(ms []dedup.Message, entries []dedup.Entry, targets
 	for _, r := range failing {
 		p.failed(r)
 	}
+	p.tellRefused(ms, entries)
 	return sum
+}
+
+// tellRefused logs the messages of a batch that had no usable ID and have gone to the dead letters, a line for each reason.
+func (p *Processor) tellRefused(ms []dedup.Message, entries []dedup.Entry) {
+	refused := map[dedup.Reason][]*dedup.Message{}
+	for i := range ms { // those of the topic's first handler: the others' have the same fate
+		m := &ms[i]
+		if m.Reason != "" && entries[i].State == dedup.Dead && entries[i].Outcome == dedup.New {
+			refused[m.Reason] = append(refused[m.Reason], m)
+		}
+	}
+	for reason, list := range refused {
+		p.cfg.Logger.Warn("messages without a usable ID went to the dead letters", "topic", list[0].Topic, "reason", string(reason),
+			"messages", len(list), "batch", len(ms), "first", place(list[0]), "why", list[0].Sought, "do", refusedAdvice(reason))
+	}
+}
+
+// refusedAdvice is what to do about messages without a usable ID.
+func refusedAdvice(reason dedup.Reason) string {
+	if reason == dedup.ReasonBadTenant {
+		return "have producers send the tenant's header once, or correct the topic's tenant_header; then redrive or discard"
+	}
+	return "set the topic's id to where its producers write one (header:NAME, json:/POINTER, cloudevents, key, hash), or have them write it; " +
+		"firstseen dead list shows what is there"
 }
 
 // settled counts what became of parked messages, once it is committed.

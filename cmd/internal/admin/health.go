@@ -21,7 +21,7 @@ type Health struct {
 
 // Check is one thing that was looked at.
 type Check struct {
-	Name   string   `json:"name" enum:"postgres,kafka,group,backlog,oldest_age,failure_ratio,held,paused,topics"`
+	Name   string   `json:"name" enum:"postgres,kafka,group,backlog,oldest_age,failure_ratio,held,paused,topics,dead_letters"`
 	Status string   `json:"status" enum:"ok,degraded,unhealthy"`
 	Reason string   `json:"reason" doc:"Why it is so, in words."`
 	Value  *float64 `json:"value" doc:"What was measured; null: it could not be, or is no number."`
@@ -48,12 +48,13 @@ type facts struct {
 	status   consumer.Status
 	rates    telemetry.Rates
 	backlog  []dedup.Backlog // nil where Postgres does not answer
+	dead     *int64          // within an hour; nil: it could not be counted
 	pauses   []dedup.Pause
 }
 
 func (f *facts) judge() Health {
 	h := Health{Checks: []Check{f.checkPostgres(), f.checkKafka(), f.checkGroup(), f.checkBacklog(), f.checkAge(),
-		f.checkFailures(), f.checkHeld(), f.checkPaused(), f.checkTopics()}}
+		f.checkFailures(), f.checkHeld(), f.checkPaused(), f.checkTopics(), f.checkDead()}}
 	worst := 0
 	for _, c := range h.Checks {
 		worst = max(worst, slices.Index(severity, c.Status))
@@ -180,6 +181,15 @@ func (f *facts) checkHeld() Check {
 	for _, code := range decisions {
 		c.Status = unhealthy
 		c.Reason += "; " + code + " waits for a person's decision: " + holds.EntryOf(code).Do
+	}
+	return c
+}
+
+func (f *facts) checkDead() Check {
+	c := Check{Name: "dead_letters", Status: healthy, Unit: "messages", Reason: "how many there are could not be found out"}
+	if f.dead != nil {
+		c.Reason = fmt.Sprintf("%d messages went to the dead letters within an hour and are there; firstseen dead list shows why", *f.dead)
+		c.hold(float64(*f.dead), float64(f.cfg.Degraded.DeadLetters), float64(f.cfg.Unhealthy.DeadLetters))
 	}
 	return c
 }

@@ -47,13 +47,16 @@ func TestHealthIsJudgedByTheLimits(t *testing.T) {
 		"a topic is denied": {func(f *facts) {
 			f.status.Topics[0].Held, f.status.Topics[0].HeldSince = holds.Denied, now.Add(-time.Hour)
 		}, "topics", degraded, "1 of 2 topics can't be read: orders for 1h: the brokers deny"},
-		"paused": {func(f *facts) { f.pauses = []dedup.Pause{{Kind: dedup.PauseTopic, Topic: "orders", Why: "secret"}} }, "paused", healthy, "paused by operators: topic orders"},
+		"messages die":     {func(f *facts) { f.dead = ptr(int64(11)) }, "dead_letters", degraded, "11 messages went to the dead letters within an hour"},
+		"few messages die": {func(f *facts) { f.dead = ptr(int64(10)) }, "dead_letters", healthy, "10 messages"},
+		"all messages die": {func(f *facts) { f.dead = ptr(int64(101)) }, "dead_letters", unhealthy, "101 messages"},
+		"paused":           {func(f *facts) { f.pauses = []dedup.Pause{{Kind: dedup.PauseTopic, Topic: "orders", Why: "secret"}} }, "paused", healthy, "paused by operators: topic orders"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := facts{now: now, opened: true, backlog: []dedup.Backlog{{Handler: "book"}},
 				status: consumer.Status{State: consumer.Consuming, Since: now, Topics: []consumer.TopicStatus{{Name: "orders"}, {Name: "other"}}, Partitions: []consumer.PartitionStatus{{Topic: "orders", HeldSince: now}}},
-				cfg: config.Health{Degraded: config.Degraded{Backlog: 100, OldestAge: time.Minute, FailureRatio: 0.05},
-					Unhealthy: config.Unhealthy{Backlog: 1000, OldestAge: 10 * time.Minute, FailureRatio: 0.5}}}
+				cfg: config.Health{Degraded: config.Degraded{Backlog: 100, OldestAge: time.Minute, FailureRatio: 0.05, DeadLetters: 10},
+					Unhealthy: config.Unhealthy{Backlog: 1000, OldestAge: 10 * time.Minute, FailureRatio: 0.5, DeadLetters: 100}}}
 			test.change(&f)
 			h := f.judge()
 			for _, c := range h.Checks {

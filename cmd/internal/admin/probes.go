@@ -112,7 +112,12 @@ func (s *Server) askPostgres(parts *Parts) (f facts) {
 	if f.postgres = s.cfg.Pool.Ping(ctx); f.postgres != nil {
 		return f
 	}
-	var err [2]error
+	var err [3]error
+	if dead, failed := parts.Store.RecentlyDead(ctx, time.Hour); failed == nil {
+		f.dead = &dead
+	} else {
+		err[2] = failed
+	}
 	f.backlog, err[0] = parts.Store.Backlog(ctx)
 	f.pauses, err[1] = parts.Store.Pauses(ctx)
 	if failed := errors.Join(err[:]...); failed != nil && s.lifetime.Err() == nil {

@@ -291,6 +291,8 @@ type Degraded struct {
 	OldestAge time.Duration `koanf:"oldest_age"`
 	// FailureRatio is the share of failed attempts among all, 0 to 1; with 0 one failure is beyond it. Default 0.05.
 	FailureRatio float64 `koanf:"failure_ratio"`
+	// DeadLetters is how many messages went to the dead letters of the inbox within an hour. Default 10.
+	DeadLetters int `koanf:"dead_letters"`
 }
 
 // Unhealthy are the limits beyond which somebody must act. By default there are none but the failure ratio's.
@@ -301,6 +303,8 @@ type Unhealthy struct {
 	OldestAge time.Duration `koanf:"oldest_age"`
 	// FailureRatio is as for degraded, and not less; none is beyond 1. Default 0.5.
 	FailureRatio float64 `koanf:"failure_ratio"`
+	// DeadLetters is as for degraded, and not less. Default: no limit.
+	DeadLetters int `koanf:"dead_letters"`
 }
 
 // Retention says how long what is done is kept. Without it everything is, for ever.

@@ -30,7 +30,7 @@ func defaults() Config {
 		HTTP: HTTP{Rate: 20},
 		Health: Health{
 			Window:    5 * time.Minute,
-			Degraded:  Degraded{Backlog: 100_000, OldestAge: 5 * time.Minute, FailureRatio: 0.05},
+			Degraded:  Degraded{Backlog: 100_000, OldestAge: 5 * time.Minute, FailureRatio: 0.05, DeadLetters: 10},
 			Unhealthy: Unhealthy{FailureRatio: 0.5},
 		},
 		Retention: Retention{Interval: time.Hour},

@@ -5,6 +5,7 @@ func (l *loader) checkHealth(h Health) {
 	l.checkRatio("health.degraded.failure_ratio", d.FailureRatio)
 	l.checkRatio("health.unhealthy.failure_ratio", u.FailureRatio)
 	l.checkOrder("backlog", u.Backlog > 0 && u.Backlog < d.Backlog)
+	l.checkOrder("dead_letters", u.DeadLetters > 0 && u.DeadLetters < d.DeadLetters)
 	l.checkOrder("oldest_age", u.OldestAge > 0 && u.OldestAge < d.OldestAge)
 	l.checkOrder("failure_ratio", u.FailureRatio < d.FailureRatio)
 }

@@ -46,8 +46,8 @@ log: {level: debug, format: json}
 http: {listen: "127.0.0.1:8080", read_token: "${READ}", write_token: a-token-for-writers, rate: 50}
 health:
   window: 10m
-  degraded: {backlog: 10, oldest_age: 1m, failure_ratio: 0}
-  unhealthy: {backlog: 1000, oldest_age: 1h, failure_ratio: 1}
+  degraded: {backlog: 10, oldest_age: 1m, failure_ratio: 0, dead_letters: 5}
+  unhealthy: {backlog: 1000, oldest_age: 1h, failure_ratio: 1, dead_letters: 50}
 retention: {ids: 90d, handlers: {book: 1d12h, notify: 0}, inbox: 30d, interval: 10m, force: true}
 `
 
@@ -110,7 +110,7 @@ func TestEveryKeyReachesTheConfig(t *testing.T) {
 			20 * time.Second, time.Minute, 3 * time.Second, 4 * time.Second},
 		Log:    Log{"debug", "json"},
 		HTTP:   HTTP{Listen: "127.0.0.1:8080", ReadToken: "a-token-for-readers", WriteToken: "a-token-for-writers", Rate: 50},
-		Health: Health{Window: 10 * time.Minute, Degraded: Degraded{10, time.Minute, 0}, Unhealthy: Unhealthy{1000, time.Hour, 1}},
+		Health: Health{Window: 10 * time.Minute, Degraded: Degraded{10, time.Minute, 0, 5}, Unhealthy: Unhealthy{1000, time.Hour, 1, 50}},
 		Retention: Retention{IDs: 90 * day, Handlers: Ages{"book": 36 * time.Hour, "notify": 0}, Inbox: 30 * day,
 			Interval: 10 * time.Minute, Force: true},
 	}, got)
@@ -159,7 +159,7 @@ func TestVariableOfEachKeyIsItsOwn(t *testing.T) {
 			seen[v] = k.path
 		}
 	}
-	require.Len(t, seen, 67) // all leaves but those in lists, and topics
+	require.Len(t, seen, 69) // all leaves but those in lists, and topics
 }
 
 func TestFileIsFoundByFlagVariableAndDefault(t *testing.T) {

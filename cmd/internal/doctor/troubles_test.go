@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -270,7 +271,7 @@ var runningTroubles = map[string][]trouble{
 	"holds.waiting": {
 		hold(Fault, `partition orders/3 has waited for 1h0m\ds in host 1: the partition ends below its position: .* \(cut_off\): gone`, "1 second", "cut_off", "1 hour"),
 		hold(Warning, `has waited for 1h0m\ds in host 1: calls fail .* \(receiver_away\)`, "1 second", "receiver_away", "1 hour"),
-		hold(Info, `has waited for \ds in host 1: Postgres does not answer`, "1 second", "postgres", "3 seconds"),
+		hold(Info, `has waited for \d\S* in host 1: Postgres does not answer`, "1 second", "postgres", "3 seconds"),
 		hold(Warning, `host 1 of shop has not told since \S+ \S+ \S+ what it waits for, 1 holds then`, "10 minutes", "cut_off", "1 hour"),
 	},
 	"handlers.functions": {
@@ -360,7 +361,11 @@ var storedTroubles = map[string][]trouble{
 			l.heal(func() { l.sql(`grant select on firstseen.pauses to firstseen_consumer; drop role payments`) })
 			l.asConsumer("payments")
 		}},
-		{Fault, `the role payments is not there`, func(l *lab) { l.asConsumer("payments") }},
+		{Fault, `the role payments is not there`, func(l *lab) {
+			dsn := strings.Replace(l.db.DSN, "postgres://postgres", "postgres://payments", 1)
+			l.also(func(c *config.Config) { c.Postgres.DSN = config.Secret(dsn) })
+			l.patient = func(p *patient) { p.DSN = l.db.DSN }
+		}},
 	},
 	"inbox.partitions": {table(Warning, `there is no partition for \d{4}`,
 		`do $$ begin execute 'drop table firstseen.inbox_' || to_char(now() at time zone 'UTC' + interval '1 day', 'YYYYMMDD'); end $$`, `select firstseen.make_partitions(7)`)},
