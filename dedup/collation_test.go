@@ -1,0 +1,52 @@
+package dedup_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/dedup/deduptest/pgserver"
+)
+
+// An upgrade of ICU or libc changes the order of texts under the indexes that were built in the one before. Here the
+// database is told another locale, which sorts capitals the other way round.
+func TestScopesAndPositionsAreFoundAfterTheCollationHasChanged(t *testing.T) {
+	server := deduptest.StartServer(t, pgserver.Config{})
+	admin := deduptest.OpenPool(t, server.DSN("postgres"), nil)
+	column := "datlocale"
+	var version int
+	require.NoError(t, admin.QueryRow(t.Context(), `select current_setting('server_version_num')::int`).Scan(&version))
+	if version < 170000 {
+		column = "daticulocale"
+	}
+	_, err := admin.Exec(t.Context(), `create database shop locale_provider icu icu_locale 'en-u-kf-upper' locale 'C' template template0`)
+	require.NoError(t, err)
+	db := deduptest.Migrated(t, server.DSN("shop"))
+	s := stageOn(t, db, deduptest.OpenPool(t, db.DSN, nil), dedup.Config{})
+	var keys []dedup.ScopeKey
+	for n := range 1500 {
+		keys = append(keys, dedup.ScopeKey{Handler: "h", Tenant: fmt.Sprintf("tenant%d", n)}, dedup.ScopeKey{Handler: "h", Tenant: fmt.Sprintf("TENANT%d", n)})
+	}
+	before := s.scopes(keys...)
+	s.position(0)
+
+	_, err = admin.Exec(t.Context(), `update pg_database set `+column+` = 'en-u-kf-lower' where datname = 'shop'`)
+	require.NoError(t, err)
+	after := stageOn(t, db, deduptest.OpenPool(t, db.DSN, nil), dedup.Config{})
+	var order []string
+	rows, err := after.pool.Query(t.Context(), `select x from unnest(array['A', 'a']) x order by x collate "default"`)
+	require.NoError(t, err)
+	order, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "A"}, order, "the order has changed")
+	require.Equal(t, before, after.scopes(keys...), "scopes that were not found are new ones, without their message IDs")
+	p, err := after.store.Acquire(t.Context(), "consumer", "orders", 0, "owner")
+	require.NoError(t, err)
+	require.True(t, p.Known)
+	require.Equal(t, repeat(isNew, 1), after.accept(after.batch(p, uuid.New())))
+}
