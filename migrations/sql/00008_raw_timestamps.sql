@@ -235,7 +235,7 @@ begin
     order by p.position_id
     for no key update;
 
-    perform pg_advisory_xact_lock_shared('message_dedup'::regclass::oid::int, 0);
+    lock table upkeep_limits in share mode;
     perform from unnest(p_received, p_seqs) m (received_at, seq)
     join inbox i using (received_at, seq)
     order by i.received_at, i.seq
@@ -445,7 +445,7 @@ begin
     order by p.position_id
     for no key update;
 
-    perform pg_advisory_xact_lock_shared('message_dedup'::regclass::oid::int, 0);
+    lock table upkeep_limits in share mode;
     perform from unnest(p_received, p_seqs) m (received_at, seq)
     join inbox i using (received_at, seq)
     order by i.received_at, i.seq

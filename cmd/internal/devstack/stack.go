@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest/child"
 	"github.com/firstseen/firstseen/dedup/deduptest/pgserver"
 	"github.com/firstseen/firstseen/migrations"
@@ -67,6 +68,7 @@ func openPool(ctx context.Context, dsn, searchPath string) (*pgxpool.Pool, error
 	if err != nil {
 		return nil, fmt.Errorf("connect to postgres: %w", err)
 	}
+	dedup.PreparePool(cfg, 0)
 	cfg.ConnConfig.RuntimeParams["search_path"] = searchPath
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
