@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"slices"
 	"time"
@@ -157,8 +158,16 @@ func (c Config) prepared(registered []string) (Config, error) {
 	if len(c.Brokers) == 0 {
 		fault("brokers: at least one address is required")
 	}
-	if c.Group == "" {
-		fault("group: a name is required")
+	if err := dedup.CheckName(c.Group); err != nil {
+		fault("group: %w", err)
+	}
+	for _, t := range []struct {
+		name string
+		d    time.Duration
+	}{{"session timeout", c.SessionTimeout}, {"rebalance timeout", c.RebalanceTimeout}, {"fetch wait", c.FetchWait}} {
+		if t.d > MaxTimeout {
+			fault("%s: %s is too long: Kafka's protocol has milliseconds in 32 bits, %s at most", t.name, t.d, MaxTimeout)
+		}
 	}
 	if err := oneOf("start at", c.StartAt, Earliest, Latest); err != nil {
 		faults = append(faults, err)
@@ -177,6 +186,9 @@ func (c Config) prepared(registered []string) (Config, error) {
 	}
 	return c, errors.Join(faults...)
 }
+
+// MaxTimeout is the longest that a request can ask a broker to wait, which is 24 days.
+const MaxTimeout = math.MaxInt32 * time.Millisecond
 
 // cutOff is what a drain may take beyond DrainTimeout: a handler that ignores its context, and its rollback.
 const cutOff = 7 * time.Second

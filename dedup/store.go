@@ -57,8 +57,8 @@ func (c *Config) setDefaults() error {
 	if c.PartitionDays <= 0 {
 		c.PartitionDays = 7
 	}
-	if strings.TrimSpace(c.Inbox) == "" {
-		return errors.New("inbox: a name is required: it is what remembers the message IDs")
+	if err := CheckName(c.Inbox); err != nil {
+		return fmt.Errorf("inbox: %w: it is what remembers the message IDs", err)
 	}
 	return nil
 }

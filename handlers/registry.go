@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/firstseen/firstseen/dedup"
 )
@@ -52,8 +51,8 @@ type Registration struct {
 
 func (r *Registration) validate() error {
 	var faults []error
-	if strings.TrimSpace(r.Name) == "" {
-		faults = append(faults, errors.New("a name is required"))
+	if err := dedup.CheckName(r.Name); err != nil {
+		faults = append(faults, err)
 	}
 	if (r.Handler == nil) == (r.Detached == nil) {
 		faults = append(faults, errors.New("either a handler or a detached one is required"))

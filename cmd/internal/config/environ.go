@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/knadh/koanf/providers/env/v2"
 	"github.com/knadh/koanf/v2"
 )
@@ -60,12 +59,12 @@ func (l *loader) fromVariable(name, value string) (path string, v any) {
 	if !keys[i].inYAML() {
 		return path, value
 	}
-	parsed, err := yaml.Parser().Unmarshal([]byte("value: " + value))
+	parsed, err := l.document(path, []byte(value))
 	if err != nil {
 		l.fault(path, "is not YAML; write it like %s", yamlLikes[path])
 		return "", nil
 	}
-	return path, parsed["value"]
+	return path, parsed
 }
 
 // inYAML says whether a key's variable holds YAML: texts alone don't do.

@@ -7,6 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+const withoutTopics = `
+postgres: {dsn: "postgres://app@db/shop"}
+kafka: {brokers: ["kafka-1:9092"]}
+group: g
+`
+
 func TestAllFaultsAreReportedAtOnce(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
@@ -66,6 +72,26 @@ log: {level: loud, format: xml}
 			`log.level: "loud" is none of`, `log.format: "xml" is none of text, json`,
 			"timeouts.heartbeat: 10s is too long", "timeouts.session: the shorter",
 		}},
+		{name: "what fails at run time only", text: `
+postgres: {dsn: "postgres://app@db/shop"}
+kafka: {brokers: ["kafka-1:9092"]}
+group: "a\0b"
+inbox: "` + strings.Repeat("i", 1001) + `"
+topics: [{name: t, handlers: [{name: "` + strings.Repeat("h", 3000) + `", function: f}]}]
+fetch: {wait: 25d}
+timeouts: {session: 60d, rebalance: 60d}
+`, want: []string{
+			"group: can't be kept: the name is not UTF-8, or has a NUL", "inbox: can't be kept: the name has 1001 bytes",
+			"topics[0].handlers[0].name: can't be kept: the name has 3000 bytes; at most 1000", "fetch.wait: 25d is too long",
+			"timeouts.session: 60d is too long; Kafka's protocol has at most 24d20h31m23s", "timeouts.rebalance: 60d is too long"}},
+		{name: "octal", text: minimal + "batch: {messages: 010, transactions: \"010\"}\nfetch: {buffer: 0644}\nhttp: {rate: +007}\n", want: []string{
+			"batch.messages: begins with a zero", "fetch.buffer: begins with a zero", "http.rate: begins with a zero"}},
+		{name: "octal in a list", text: "topics: [{name: t, handlers: [{name: h, function: f, retry: {max_attempts: 017}}]}]\n" + withoutTopics,
+			want: []string{"topics[0].handlers[0].retry.max_attempts: begins with a zero"}},
+		{name: "octal in a variable", text: minimal, environ: []string{"FIRSTSEEN_TOPICS=[{name: t, handlers: [{name: h, function: f, retry: {max_attempts: 017}}]}]"},
+			want: []string{"topics[0].handlers[0].retry.max_attempts: begins with a zero"}},
+		{name: "two documents", text: minimal + "---\ngroup: other\n", want: []string{
+			"holds more than one YAML document"}},
 		{name: "drain", text: minimal + "timeouts: {drain: 30s}\n", want: []string{
 			"timeouts.drain: 30s is too long; with these session, rebalance, heartbeat and request timeouts it can be 26s at most"}},
 		{name: "unknown keys", text: minimal + `

@@ -25,6 +25,7 @@ func (l *loader) checkHandlers(topic string, list []Handler, before map[string]H
 		if !named {
 			continue
 		}
+		l.checkStored(at+".name", h.Name)
 		other, known := before[h.Name]
 		switch {
 		case here[h.Name]:

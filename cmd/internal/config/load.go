@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/knadh/koanf/v2"
 )
 
@@ -90,9 +90,12 @@ func (l *loader) loadFile() {
 		l.path = DefaultFile
 	}
 	text, err := l.read(l.path)
-	var parsed map[string]any
+	var parsed any
 	if err == nil {
-		parsed, err = yaml.Parser().Unmarshal(text)
+		parsed, err = l.document("", text)
+	}
+	if _, keyed := parsed.(map[string]any); err == nil && parsed != nil && !keyed {
+		err = errors.New("no keys")
 	}
 	switch {
 	case optional && errors.Is(err, fs.ErrNotExist):
@@ -127,6 +130,8 @@ var yamlLine = regexp.MustCompile(`line \d+: [a-z ]+$|line \d+: mapping key .* a
 func yamlFault(err error) string {
 	text := err.Error()
 	switch {
+	case errors.Is(err, errDocuments):
+		return text
 	case strings.Contains(text, "unknown anchor"):
 		return "not valid YAML: a value that begins with * must be in quotes"
 	case yamlLine.MatchString(text):
@@ -167,7 +172,12 @@ func (l *loader) readFile(key string, into *Secret, name string) {
 		l.fault(key+"_file", "%v", err)
 		return
 	}
-	*into = Secret(strings.TrimRight(string(text), "\r\n"))
+	if bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) {
+		l.fault(key+"_file", "the file %s is UTF-16; write it as UTF-8", name)
+		return
+	}
+	const byteOrderMark = "\ufeff" // of an editor; never of a secret
+	*into = Secret(strings.TrimRight(strings.TrimPrefix(string(text), byteOrderMark), "\r\n"))
 	if *into == "" {
 		l.fault(key+"_file", "the file %s is empty", name)
 	}

@@ -37,6 +37,16 @@ func TestSecretsComeFromFilesAndReferences(t *testing.T) {
 	require.Equal(t, "hunte=r2${C}$D", got.Kafka.SASL.Password.Reveal())
 }
 
+func TestByteOrderMarkOfAnEditorIsNoPartOfASecret(t *testing.T) {
+	environ := []string{"FIRSTSEEN_KAFKA_SASL_MECHANISM=plain", "FIRSTSEEN_KAFKA_SASL_USERNAME=u"}
+	got, err := loadText(t, "\ufeff"+minimal, append(environ, "FIRSTSEEN_KAFKA_SASL_PASSWORD_FILE="+write(t, "pw", "\ufeff"+password+"\r\n"))...)
+	require.NoError(t, err)
+	require.Equal(t, password, got.Kafka.SASL.Password.Reveal())
+	name := write(t, "wide", "\xff\xfeh\x00")
+	_, err = loadText(t, minimal, append(environ, "FIRSTSEEN_KAFKA_SASL_PASSWORD_FILE="+name)...)
+	require.Contains(t, faults(t, err), "kafka.sasl.password_file (FIRSTSEEN_KAFKA_SASL_PASSWORD_FILE): the file "+name+" is UTF-16; write it as UTF-8")
+}
+
 func TestSecretFilesThatCannotServe(t *testing.T) {
 	_, err := loadText(t, minimal+"\n", "FIRSTSEEN_KAFKA_SASL_MECHANISM=plain", "FIRSTSEEN_KAFKA_SASL_USERNAME=u",
 		"FIRSTSEEN_KAFKA_SASL_PASSWORD_FILE=/none/pw")

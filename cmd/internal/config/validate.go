@@ -81,9 +81,18 @@ func (l *loader) checkSASL(s SASL) {
 }
 
 func (l *loader) checkNames(c *Config) {
-	l.require("group", c.Group, "name the consumer group")
-	if c.Inbox != "" {
-		l.require("inbox", c.Inbox, "or leave it out: it is the group's name then")
+	if l.require("group", c.Group, "name the consumer group") {
+		l.checkStored("group", c.Group)
+	}
+	if c.Inbox != "" && l.require("inbox", c.Inbox, "or leave it out: it is the group's name then") && c.Inbox != c.Group {
+		l.checkStored("inbox", c.Inbox)
+	}
+}
+
+// checkStored checks a name that Postgres keeps.
+func (l *loader) checkStored(path, name string) {
+	if err := dedup.CheckName(name); err != nil {
+		l.fault(path, "can't be kept: %v", err)
 	}
 }
 
@@ -125,6 +134,7 @@ func (l *loader) checkSizes(c *Config) {
 	if c.Fetch.Bytes > maxAnswer {
 		l.fault("fetch.bytes", "is too large; at most 2GiB less one byte fit a request, and a few MiB are enough")
 	}
+	l.checkLongest("fetch.wait", c.Fetch.Wait)
 }
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
@@ -133,6 +143,14 @@ func (l *loader) checkSchema(p Postgres) {
 	if p.Schema != "" && (!schemaName.MatchString(p.Schema) || strings.HasPrefix(p.Schema, "pg_")) {
 		l.fault("postgres.schema", "%smust be 1 to 63 lower-case letters, digits and underscores, not starting with a digit or pg_",
 			l.shown("postgres.schema"))
+	}
+}
+
+// checkLongest checks a time that is sent to Kafka.
+func (l *loader) checkLongest(path string, d time.Duration) {
+	if d > consumer.MaxTimeout {
+		l.fault(path, "%s is too long; Kafka's protocol has at most %s, and brokers take session time-outs up to group.max.session.timeout.ms, "+
+			"30m by default", formatDuration(d), formatDuration(consumer.MaxTimeout.Truncate(time.Second)))
 	}
 }
 
@@ -146,6 +164,8 @@ func (l *loader) checkTimeouts(t Timeouts) {
 	if t.Postgres < time.Second {
 		l.fault("timeouts.postgres", "%s is too short; make it at least 1s", t.Postgres)
 	}
+	l.checkLongest("timeouts.session", t.Session)
+	l.checkLongest("timeouts.rebalance", t.Rebalance)
 	limit := min(t.Session, t.Rebalance) - t.Heartbeat - t.Request - cutOff
 	if limit < time.Second {
 		l.fault("timeouts.session", "the shorter of session and rebalance leaves no time to drain; make both at least %s, "+
