@@ -15,7 +15,7 @@ import (
 
 const (
 	clusterID  = "Zmlyc3RzZWVuLXRlc3RzMQ" // 16 bytes in base64, as Kafka wants it
-	startLimit = 2 * time.Minute
+	startLimit = 5 * time.Minute
 	stopLimit  = 20 * time.Second
 )
 
