@@ -68,6 +68,8 @@ type Server struct {
 	ending   context.Context // ends when the program begins to
 	loops    sync.WaitGroup
 
+	connections connections
+
 	openapi  []byte
 	requests atomic.Int64
 	admitted bucket // requests of clients that are known
@@ -101,7 +103,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Logger = slog.Default()
 	}
 	s := &Server{cfg: cfg, log: cfg.Logger, started: time.Now(), reads: make(chan struct{}, 1), changes: make(chan struct{}, 1),
-		answers: make(chan struct{}, maxAnswers), patience: headerTimeout}
+		answers: make(chan struct{}, maxAnswers), patience: headerTimeout, connections: connections{most: maxConnections}}
 	var err error
 	if s.tls, err = cfg.Live.Load().HTTP.TLS(); err != nil {
 		return nil, fmt.Errorf("new admin server: %w", err)
@@ -132,16 +134,16 @@ func (s *Server) Start(ctx context.Context) error {
 	s.lifetime, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.ln = ln
 	s.http = &http.Server{
-		Handler:           s.handler(),
+		Handler:           answering(s.handler()),
 		ReadHeaderTimeout: s.patience, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader, TLSConfig: s.tls,
-		BaseContext: func(net.Listener) context.Context { return s.lifetime },
-		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		BaseContext: func(net.Listener) context.Context { return s.lifetime }, ConnContext: remember,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	s.vitals.beat(time.Now())
 	s.loops.Go(func() { s.watch(s.lifetime) })
 	s.loops.Go(func() {
-		if err := s.accept(ln); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.accept(&limited{ln, &s.connections}); !errors.Is(err, http.ErrServerClosed) {
 			s.log.Error("the admin server ended", "error", err)
 		}
 	})
