@@ -48,9 +48,7 @@ func lockEverythingThatCanBeGuessed(t *testing.T, s *stage) {
 	t.Cleanup(func() {
 		_, _ = s.admin.Exec(context.Background(), fmt.Sprintf(`drop role %s`, login))
 	})
-	config := s.admin.Config().ConnConfig.Copy()
-	config.User = login
-	stranger, err := pgx.ConnectConfig(t.Context(), config)
+	stranger, err := pgx.Connect(t.Context(), deduptest.As(t, s.dsn, login))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = stranger.Close(context.Background()) })
 	_, err = stranger.Exec(t.Context(), `
