@@ -3,6 +3,7 @@ package dedup
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
@@ -49,14 +50,13 @@ func (t *Tx) finishLanes(ctx context.Context) error {
 	}
 	args := []any{int32Array(scopes.bytes()), uuidArray(lanes.bytes()), int64Array(offsets.bytes()), uuidArray(ids.bytes()),
 		int32Array(results.bytes()), int32Array(attempts.bytes()), textArray(reasons.bytes()), textArray(errs.bytes())}
-	if _, err := t.conn.Exec(ctx, t.store.sql.finishLanes, append(args, t.laneColumns(due)...)...); err != nil {
-		return err
-	}
+	q := &pgx.Batch{}
+	q.Queue(t.session.role)
+	q.Queue(t.store.sql.finishLanes, append(args, t.laneColumns(due)...)...)
 	if scopes, lanes := apart(parked); scopes != nil {
-		_, err := t.conn.Exec(ctx, t.store.sql.setApart, scopes, lanes)
-		return err
+		q.Queue(t.store.sql.setApart, scopes, lanes)
 	}
-	return nil
+	return t.conn.SendBatch(ctx, q).Close()
 }
 
 func (e *Entry) result() int32 {

@@ -18,6 +18,7 @@ var ErrNotYours = errors.New("the transaction is committed by firstseen: return 
 type handlerTx struct {
 	pgx.Tx
 	gate      *gate
+	session   *session
 	savepoint bool
 }
 
@@ -115,7 +116,7 @@ func (t *handlerTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &handlerTx{Tx: nested, gate: t.gate, savepoint: true}, nil
+	return &handlerTx{Tx: nested, gate: t.gate, session: t.session, savepoint: true}, nil
 }
 
 func (t *handlerTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {

@@ -60,9 +60,14 @@ func (s *Store) LoadLanes(ctx context.Context, claims []Claim, each int) (*Tx, *
 	if err != nil {
 		return nil, nil, fmt.Errorf("load lanes: %w", err)
 	}
+	session, err := s.sessionOf(ctx, conn.Conn())
+	if err != nil {
+		conn.Release()
+		return nil, nil, fmt.Errorf("load lanes: %w", err)
+	}
 	registerTypes(conn.Conn())
 	batch := &Batch{}
-	tx := &Tx{store: s, conn: conn, batch: batch, handler: handlerTx{gate: &gate{}}, lanes: claims}
+	tx := &Tx{store: s, conn: conn, batch: batch, session: session, handler: handlerTx{gate: &gate{}, session: session}, lanes: claims}
 	q := &pgx.Batch{}
 	q.BeginTx(pinned)
 	q.Queue(idleLimit, strconv.FormatInt(s.cfg.IdleAfter.Milliseconds(), 10))

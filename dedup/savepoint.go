@@ -30,9 +30,10 @@ func (t *Tx) Undo(ctx context.Context) error {
 	return positionError(t.exec(ctx, undo))
 }
 
-// Keep has what was done so far outlive a later Undo. Its errors are Undo's.
+// Keep has what was done so far outlive a later Undo, and the next handler begin with the role that the first one had. Its
+// errors are Undo's.
 func (t *Tx) Keep(ctx context.Context) error {
-	return positionError(t.exec(ctx, release+`; `+savepoint))
+	return positionError(t.exec(ctx, t.session.role+`; `+release+`; `+savepoint))
 }
 
 // KeepSQL does what [Tx.Keep] does, for who sends it together with a handler's statements. It leaves the savepoint that was

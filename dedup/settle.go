@@ -32,7 +32,10 @@ func (t *Tx) Join(ctx context.Context, entries []*Entry) error {
 	}
 	var found []int32
 	err := answered(ctx, t.store.cfg.AnswerTimeout, func(ctx context.Context) error {
-		return t.conn.QueryRow(ctx, sql, args...).Scan(&found)
+		q := &pgx.Batch{}
+		q.Queue(t.session.role)
+		q.Queue(sql, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&found) })
+		return t.conn.SendBatch(ctx, q).Close()
 	})
 	if err != nil {
 		return err
@@ -69,6 +72,7 @@ func (t *Tx) settle(ctx context.Context) error {
 		}
 	}
 	q := &pgx.Batch{}
+	q.Queue(t.session.role)
 	if len(parked) > 0 {
 		q.Queue(t.store.sql.park, append([]any{t.positionID()}, parkColumns(parked)...)...)
 	}
@@ -81,7 +85,7 @@ func (t *Tx) settle(ctx context.Context) error {
 	if len(conflicts) > 0 {
 		q.Queue(t.store.sql.conflicts, conflictColumns(conflicts)...)
 	}
-	if q.Len() == 0 {
+	if q.Len() == 1 {
 		return nil
 	}
 	return t.conn.SendBatch(ctx, q).Close()

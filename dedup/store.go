@@ -69,6 +69,8 @@ type Store struct {
 	cfg    Config
 	sql    statements
 	scopes scopeCache
+
+	makesSessions bool // the pool sets something in each connection's session
 }
 
 // statements are the store's queries, spelled for its schema.
@@ -83,7 +85,7 @@ func statementsFor(schema string) statements {
 		inbox: `copy ` + s + `.inbox (seq, scope_id, message_id, raw_id, topic, "partition", "offset", produced_at,
 			raw_timestamp, key, headers, payload) from stdin binary; `,
 		commit:          `select ` + s + `.seal(); commit`,
-		checkDeferred:   rehearse(`select ` + s + `.seal(); set constraints all immediate`),
+		checkDeferred:   `select ` + s + `.seal(); set constraints all immediate`,
 		join:            `select ` + s + `.join_lanes($1, $2, $3)`,
 		joinOlder:       `select ` + s + `.join_older_lanes($1, $2, $3, $4)`,
 		park:            `select ` + s + `.park(` + parameters(17) + `)`,
@@ -144,11 +146,15 @@ func parameters(n int) string {
 // default_query_exec_mode=cache_describe in the pool's connection string, or exec, which needs a round trip less at
 // first but sends parameters as text. PgBouncer 1.21 and later can carry names over (max_prepared_statements), and
 // then needs no setting. The store keeps nothing in a session: its locks and settings end with the transaction.
+//
+// Nor may handlers: each commit is followed, in the same round trip, by statements that put back what they have left in
+// the session: settings, the role, temporary tables, session locks, cursors and LISTEN. What the pool's AfterConnect sets stays,
+// but for settings that Postgres does not know (app.tenant): give those in the connection string or by alter role.
 func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, fmt.Errorf("open inbox: %w", err)
 	}
-	s := &Store{pool: pool, cfg: cfg, sql: statementsFor(cfg.Schema)}
+	s := &Store{pool: pool, cfg: cfg, sql: statementsFor(cfg.Schema), makesSessions: pool.Config().AfterConnect != nil}
 	if err := s.checkEncoding(ctx); err != nil {
 		return nil, fmt.Errorf("open inbox %s: %w", cfg.Inbox, err)
 	}

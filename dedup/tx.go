@@ -32,6 +32,7 @@ type Tx struct {
 	batch   *Batch
 	cols    *columns
 	handler handlerTx
+	session *session
 
 	hasLanes bool
 	seq      int64   // the number of the batch's first new message
@@ -50,7 +51,7 @@ func (t *Tx) Check() error {
 // CheckDeferred finds out what the commit would fail on: a constraint that a handler has deferred, or another transaction in
 // this one's place. It changes nothing.
 func (t *Tx) CheckDeferred(ctx context.Context) error {
-	return positionError(t.exec(ctx, t.store.sql.checkDeferred))
+	return positionError(t.exec(ctx, rehearse(t.session.role+`; `+t.store.sql.checkDeferred)))
 }
 
 // exec runs statements that return nothing, in one round trip.
@@ -109,30 +110,20 @@ func (t *Tx) writeAndCommit(ctx context.Context) error {
 	return t.end(ctx, t.store.sql.commit, nil)
 }
 
-// end sends the last statements as one simple query: COPY, seal and commit are one round trip, and Postgres
-// stops at the first that fails. It returns the last one's tag.
+// end sends the last statements as one simple query: the role, COPY, seal, commit and what puts the session back are one
+// round trip, and Postgres stops at the first that fails. In a transaction that has failed that is the first of all.
 func (t *Tx) end(ctx context.Context, sql string, rows *copyRows) error {
-	tag, err := t.send(ctx, sql, rows)
-	if err == nil && tag != "COMMIT" {
-		return ErrAborted
+	conn := t.conn.Conn().PgConn()
+	sql = t.session.role + `; ` + sql + `; ` + t.session.reset
+	if rows == nil {
+		_, err := conn.Exec(ctx, sql).ReadAll()
+		return err
+	}
+	_, err := conn.CopyFrom(ctx, rows.reader(), sql)
+	if err != nil {
+		rows.buf = nil // pgx may still be reading it: it does not wait for its writer where the connection broke
 	}
 	return err
-}
-
-func (t *Tx) send(ctx context.Context, sql string, rows *copyRows) (tag string, err error) {
-	conn := t.conn.Conn().PgConn()
-	if rows != nil {
-		tag, err := conn.CopyFrom(ctx, rows.reader(), sql)
-		if err != nil {
-			rows.buf = nil // pgx may still be reading it: it does not wait for its writer where the connection broke
-		}
-		return tag.String(), err
-	}
-	results, err := conn.Exec(ctx, sql).ReadAll()
-	if err != nil {
-		return "", err
-	}
-	return results[len(results)-1].CommandTag.String(), nil
 }
 
 // Rollback undoes everything, and needs no error: where the server can't be told, the connection is thrown

@@ -109,6 +109,11 @@ func (r *run) try(ctx context.Context, c call) (done int, err error) {
 		}
 		r.unkept = false
 	}
+	if r.target.singly.Load() {
+		if err := r.dropTemp(ctx); err != nil {
+			return 0, ended(err)
+		}
+	}
 	kept, cause := r.p.call(ctx, r.tx, r.target, r.attempt(c))
 	if cause == nil && r.known.deferred {
 		cause = r.checkAsCommit(ctx)
@@ -171,6 +176,9 @@ func (r *run) narrow(ctx context.Context, c call, kept int, cause error) error {
 	if r.tx.Lost() || errors.Is(cause, dedup.ErrEnded) || kept == c.size() {
 		return r.lost(c, culprit, cause)
 	}
+	if failure.Code(cause) == codeDuplicateTable && !r.target.singly.Swap(true) {
+		return r.singly(ctx)
+	}
 	_, named := r.pipelined()
 	named = named && culprit >= 0
 	r.undo = !named || kept < c.before(culprit) || r.tx.Check() != nil // not where a queue's own error came before it sent anything
@@ -187,6 +195,25 @@ func (r *run) narrow(ctx context.Context, c call, kept int, cause error) error {
 	r.pace.failed(c.before(culprit))
 	r.judge(c.entries[culprit], cause)
 	return nil
+}
+
+// codeDuplicateTable is what a handler meets that makes a temporary table for each message: the one for the message before
+// is there until the commit.
+const codeDuplicateTable = "42P07"
+
+// singly has the handler's messages handled one at a time from now on, with no temporary table left by the one before.
+func (r *run) singly(ctx context.Context) error {
+	r.p.cfg.Logger.Warn("a handler makes a table for each message that is still there at the next one: its messages are handled one at a "+
+		"time, which is slow", "handler", r.target.name, "do", "have it drop the table itself, or create it if not exists and truncate it")
+	r.undo = true
+	return r.takeBack(ctx)
+}
+
+func (r *run) dropTemp(ctx context.Context) error {
+	if err := r.takeBack(ctx); err != nil {
+		return err
+	}
+	return r.tx.DropTemp(ctx)
 }
 
 // excuse marks a failure that may be an outage's so that it counts no attempt, unless the message's siblings pass. Several in a

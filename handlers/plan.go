@@ -97,7 +97,7 @@ func (r *run) limits() (messages, length, stretches int) {
 	_, each := r.target.handler.(each)
 	_, pipelined := r.pipelined()
 	switch {
-	case r.known.alone:
+	case r.known.alone, r.target.singly.Load():
 		return 1, 1, 1
 	case r.suspects > 0:
 		half := (r.suspects + 1) / 2

@@ -38,7 +38,7 @@ func (q queue) HandleBatch(ctx context.Context, tx pgx.Tx, ms []dedup.Message) e
 	if err := p.queue(q.handler, ms); err != nil {
 		return err
 	}
-	p.guard(dedup.KeepSQL(), dedup.ReleaseSQL())
+	p.guard(dedup.RoleSQL(tx), dedup.KeepSQL(), dedup.ReleaseSQL())
 	_, err := p.send(ctx, tx)
 	return err
 }
@@ -53,7 +53,7 @@ type round struct {
 // the messages as it returns are done and behind a savepoint.
 func (q queue) handle(ctx context.Context, tx pgx.Tx, r round) (kept int, err error) {
 	p := &pipeline{batch: &pgx.Batch{}, undo: r.undo}
-	failure := p.fill(q.handler, r)
+	failure := p.fill(q.handler, dedup.RoleSQL(tx), r)
 	kept, err = p.send(ctx, tx)
 	if errors.As(err, new(*undoError)) {
 		if _, err := tx.Exec(ctx, dedup.UndoSQL()); err != nil {
@@ -85,13 +85,13 @@ type part struct {
 }
 
 // fill queues everything, up to the first message that the handler has an error for.
-func (p *pipeline) fill(h Queued, r round) error {
+func (p *pipeline) fill(h Queued, role string, r round) error {
 	if r.undo {
 		p.batch.Queue(dedup.UndoSQL())
 	}
 	for _, ms := range r.stretches {
 		err := p.queue(h, ms)
-		p.guard(dedup.KeepSQL())
+		p.guard(role, dedup.KeepSQL())
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (p *pipeline) fill(h Queued, r round) error {
 	return nil
 }
 
-// guard queues statements about the savepoint. Where a message before them has ended the transaction Postgres refuses
+// guard queues statements about the role and the savepoint. Where a message before them has ended the transaction Postgres refuses
 // them, and with them what came behind that message: else it would take effect by itself.
 func (p *pipeline) guard(statements ...string) {
 	if p.batch.Len() == 0 {

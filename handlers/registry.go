@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	"github.com/firstseen/firstseen/dedup"
 )
@@ -24,8 +25,9 @@ type registered struct {
 	connections int
 	retry       Retry
 	ordering    dedup.Ordering
-	pace        pace // of new messages
-	lanePace    pace // of parked ones, which fail more often
+	pace        pace        // of new messages
+	lanePace    pace        // of parked ones, which fail more often
+	singly      atomic.Bool // its temporary tables are in the way of its next call in the same transaction
 }
 
 // Registration is a handler and how it is to be run.
