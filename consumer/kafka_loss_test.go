@@ -30,10 +30,13 @@ func loseWhileStopped(t *testing.T, addr string) *stage {
 
 func TestMessagesDeletedWhileStoppedAreReportedAndPassed(t *testing.T) {
 	onBrokers(t, func(t *testing.T, addr string) {
-		s := loseWhileStopped(t, addr)
-		book, _ := s.run(nil)
+		o := &observed{stage: loseWhileStopped(t, addr)}
+		s := o.stage
+		book, _ := s.run(o.configure)
 		s.caughtUp()
 		s.requireOnce(35)
+		lost, _ := o.sum("firstseen.messages.lost", "")
+		require.EqualValues(t, 5, lost)
 		require.True(t, book.has(slog.LevelError, "LOST", "partition", s.topic+"/0", "from", "10", "to", "14", "count", "5"))
 		require.False(t, book.has(slog.LevelError, "LOST", "partition", s.topic+"/1"))
 	})

@@ -44,6 +44,8 @@ func TestHealthIsJudgedByTheLimits(t *testing.T) {
 		"most fail":         {func(f *facts) { f.rates.FailureRatio = 0.6 }, "failure_ratio", unhealthy, "failed"},
 		"held by an outage": {func(f *facts) { f.status.Holds = held(holds.Postgres) }, "held", degraded, "orders/0 for 1h (postgres)"},
 		"a person decides":  {func(f *facts) { f.status.Holds = held(holds.TopicReset) }, "held", unhealthy, "topic_reset waits for a person's decision: to read the new topic"},
+		"cut off":           {func(f *facts) { f.status.Holds = held("cut_off") }, "held", unhealthy, "cut_off waits for a person's decision"},
+		"messages lost":     {func(f *facts) { f.status.Holds = held("messages_lost") }, "held", unhealthy, "messages_lost waits for a person's decision"},
 		"a topic is denied": {func(f *facts) {
 			f.status.Topics[0].Held, f.status.Topics[0].HeldSince = holds.Denied, now.Add(-time.Hour)
 		}, "topics", degraded, "1 of 2 topics can't be read: orders for 1h: the brokers deny"},
