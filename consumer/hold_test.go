@@ -1,11 +1,14 @@
 package consumer_test
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -193,4 +196,29 @@ func TestATopicWithoutUsableIDsIsLoggedByBatchAndReasonWithWhatToSet(t *testing.
 	require.LessOrEqual(t, book.times(slog.LevelWarn, "messages without"), 10, "by batch, not by message")
 	require.Equal(t, 59, s.count(`select count(*) from firstseen.dead_letters where reason = 'missing_id' and error = 'looked for header:message-id, then header:id'`))
 	require.Equal(t, 1, s.count(`select count(*) from firstseen.dead_letters where reason = 'ambiguous_id' and error like '%by header:id%'`))
+}
+
+func TestAReplayThatWaitsIsToldToo(t *testing.T) {
+	s := newStage(t, consumertest.NewFake(t).Addr, 1)
+	var rs []*kgo.Record
+	for i := range 60 {
+		rs = append(rs, s.record(fmt.Sprint("key-", i), "fail:99", uuid.NewString()))
+	}
+	consumertest.Produce(t, s.addr, rs...)
+	book := &logbook{}
+	obeying := s.obeying(newObedient(), handlers.Retry{Base: time.Hour, Cap: time.Hour})
+	r := s.replayer(func(rc *consumer.ReaderConfig, hc *handlers.Config) { obeying(nil, hc); rc.Logger = book.logger() })
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := r.reader.Replay(ctx, r.processor, r.replay(func(c *consumer.Replay) { c.MaxParked = 15 }))
+		ended <- err
+	}()
+	held := `select count(*) from firstseen.holds where consumer like 'replay/%' and holds @> '[{"code": "max_parked", "kind": "replay"}]'`
+	s.eventually(func() bool { return s.count(held) == 1 }, "not told to Postgres")
+	s.logged(book, slog.LevelError, "too many of the partition's messages are parked", "replay", s.topic)
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	require.Zero(t, s.count(`select count(*) from firstseen.holds`))
+	require.Equal(t, 1, book.times(slog.LevelError, "too many of the partition's messages are parked"))
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -176,7 +177,8 @@ func (run *replayRun) acquire(ctx context.Context) error {
 		at.Next = position.Next
 		log := run.log.With("partition", at.Partition)
 		part := &replayPart{replayRun: run, position: position, at: at, log: log, limit: run.reader.cfg.MaxBatch,
-			caution: newCaution(run.processor, position, log)}
+			caution: newCaution(run.processor, position, log),
+			hold:    run.reader.holds.Place(holds.ReplayKind, fmt.Sprintf("%s of %s/%d", run.cfg.Name, run.state.Topic, at.Partition))}
 		part.caution.begin(position.Next, part.limit)
 		run.parts[at.Partition] = part
 	}
@@ -212,6 +214,7 @@ func left(r *dedup.Replay) (ranges []Range) {
 func (run *replayRun) leave() {
 	for _, part := range run.parts {
 		part.caution.leave(run.work)
+		part.hold.Leave()
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -20,6 +21,7 @@ type replayPart struct {
 	at       *dedup.ReplayRange
 	caution  *caution
 	log      *slog.Logger
+	hold     *holds.Place
 
 	limit  int       // messages a batch; lowered where batches take too long
 	looked time.Time // when the parked messages were counted last
@@ -37,6 +39,7 @@ func (p *replayPart) process(ctx context.Context, ms []dedup.Message, next int64
 		if err == nil {
 			p.limit = min(p.limit+max(1, p.limit/8), p.reader.cfg.MaxBatch)
 			p.parked += r.Parked
+			p.hold.End()
 			retry = newBackoff()
 		} else if n, to, err = p.recover(ctx, err, ms, n, next, retry); err != nil {
 			return err
@@ -74,10 +77,8 @@ func (p *replayPart) recover(ctx context.Context, failure error, ms []dedup.Mess
 		return 0, 0, context.Cause(ctx)
 	}
 	p.limit = p.caution.failed(ctx, failure, n, p.limit)
-	pause := retry.next()
-	p.log.Error("batch failed; it is tried again", "error", failure, "offset", p.position.Next, "messages", n,
-		"again_in", pause.Round(time.Millisecond))
-	sleep(ctx, pause)
+	p.hold.Wait(holdCode(failure), failure, "offset", p.position.Next, "messages", n)
+	retry.wait(ctx)
 	return 0, p.position.Next, nil
 }
 
@@ -105,7 +106,7 @@ func (p *replayPart) hasRoom(ctx context.Context) bool {
 		if time.Since(since) > parkedPatience {
 			return false
 		}
-		p.log.Warn("the replay waits: too many of the partition's messages are parked, which `firstseen run` works on", "parked", n, "most", most)
+		p.hold.Wait(HeldMaxParked, fmt.Errorf("%d messages are parked or more, at most %d may be; `firstseen run` works on them", n, most))
 		if !sleep(ctx, parkedCheck) {
 			return false
 		}
