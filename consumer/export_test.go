@@ -21,3 +21,12 @@ func Buffered(c *Consumer) int {
 
 // MakePartitionsEvery has a consumer make partitions of the inbox more often than each hour.
 func MakePartitionsEvery(c *Consumer, d time.Duration) { c.partitionsEvery = d }
+
+// Resting says whether what was fetched of a partition was given up for a pause.
+func Resting(c *Consumer, topic string, partition int32) bool {
+	_, s := c.life.status()
+	p := s.partitions[topicPartition{topic, partition}]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.resting
+}

@@ -3,11 +3,15 @@ package consumer_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
@@ -228,4 +232,57 @@ func TestProcessKilledWhileItsHandlerIsPausedLosesNothing(t *testing.T) {
 	s.settled()
 	stop()
 	s.requireOnce(30)
+}
+
+// An answer that was under way when its partition was paused is not kept, and its room is given back.
+func TestAnswerThatComesAfterAPauseKeepsNoRoom(t *testing.T) {
+	fake := consumertest.NewFake(t, kfake.NumBrokers(1))
+	s := newStage(t, fake.Addr, 3) // 0 and 2 are fetched together
+	entered, leave := make(chan struct{}), make(chan struct{})
+	s.start(s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
+		cc.SessionTimeout, cc.RebalanceTimeout, cc.RequestTimeout = 5*time.Minute, 5*time.Minute, time.Minute
+		hc.Handlers = &handlers.Registry{}
+		require.NoError(t, hc.Handlers.Register("effect", handlers.Each(handlers.HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+			if m.Offset == 0 {
+				close(entered)
+				<-leave
+			}
+			return obey(ctx, tx, m)
+		})), s.topic))
+	}))
+	consumertest.ProduceTo(t, s.addr, s.recordsTo(0, 1)...)
+	<-entered
+
+	holding, release, later := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var hold, look sync.Once
+	fake.Cluster.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		fake.Cluster.KeepControl()
+		asked := map[int32]bool{}
+		for _, topic := range r.(*kmsg.FetchRequest).Topics {
+			for _, p := range topic.Partitions {
+				asked[p.Partition] = true
+			}
+		}
+		if asked[0] {
+			hold.Do(func() {
+				close(holding)
+				fake.Cluster.SleepControl(func() { <-release })
+			})
+		} else if asked[2] {
+			look.Do(func() { close(later) })
+		}
+		return nil, nil, false
+	})
+	<-holding
+	consumertest.ProduceTo(t, s.addr, s.recordsTo(0, 100)...)
+	resume := s.pause(dedup.Pause{Kind: dedup.PausePartition, Topic: s.topic})
+	s.statusOf(0, func(p consumer.PartitionStatus) bool { return p.Paused })
+	close(leave)
+	s.eventually(func() bool { return consumer.Resting(s.latest, s.topic, 0) }, "it does not rest")
+	close(release)
+	<-later // what was held was taken in before that
+	require.Zero(t, consumer.Buffered(s.latest))
+	resume()
+	s.caughtUp()
+	s.requireOnce(101)
 }

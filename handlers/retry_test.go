@@ -34,6 +34,17 @@ func TestPausesGrowToTheCapAndAreRandom(t *testing.T) {
 	}
 }
 
+func TestRetriesByDefault(t *testing.T) {
+	var r Retry
+	r.setDefaults()
+	require.Equal(t, Retry{Base: time.Second, Cap: 5 * time.Minute, MaxAttempts: 10}, r)
+	least := Retry{Base: 1, Cap: 1, MaxAttempts: 1}
+	set := least
+	set.setDefaults()
+	require.Equal(t, least, set)
+	require.NoError(t, set.validate())
+}
+
 func TestAHoldGrowsWithTheTimeThatTheMessageHasWaited(t *testing.T) {
 	r := Retry{Base: time.Second, Cap: time.Minute}
 	for waited, ceiling := range map[time.Duration]time.Duration{0: time.Second, 30 * time.Second: 30 * time.Second, time.Hour: time.Minute} {
