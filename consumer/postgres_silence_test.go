@@ -57,6 +57,7 @@ func TestOpenConnectionsThatFallSilentAreGivenUp(t *testing.T) {
 		s.caughtUp()
 	}
 	stop()
+	proxy.Close() // or closing the pool would wait for answers
 	s.requireOnce(600)
 	s.requireNoAttempt()
 }
@@ -80,6 +81,7 @@ func TestConnectionsThatFallSilentWithinABatchSpendNoAttempt(t *testing.T) {
 	proxy.SilenceOpen()
 	s.caughtUp()
 	stop()
+	proxy.Close() // or closing the pool would wait for answers
 	s.requireOnce(200)
 	s.requireNoAttempt()
 }
@@ -96,6 +98,7 @@ func TestSilentPostgresIsAHoldThatEndsByItself(t *testing.T) {
 	proxy.Speak()
 	s.caughtUp()
 	stop()
+	proxy.Close() // or closing the pool would wait for answers
 	s.requireOnce(100)
 	s.requireNoAttempt()
 }
