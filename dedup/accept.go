@@ -254,6 +254,7 @@ var columnPool = sync.Pool{New: func() any { return new(columns) }}
 const maxPooled = 16 << 20
 
 func (c *columns) release() {
+	c.inbox.large = nil
 	if cap(c.inbox.buf) <= maxPooled {
 		columnPool.Put(c)
 	}

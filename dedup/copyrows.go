@@ -3,27 +3,47 @@ package dedup
 import (
 	"bytes"
 	"encoding/binary"
+	"io"
 	"time"
 )
 
 // copyRows builds inbox rows in COPY's binary format (Postgres manual, "COPY", File Formats): the cheapest way
-// there is to bring rows to Postgres, and byte for byte.
+// there is to bring rows to Postgres, and byte for byte. Large values are not copied to it.
 type copyRows struct {
-	buf []byte
-	n   int
+	buf   []byte
+	large []largeValue
+	n     int
 }
+
+// largeValue stands in the rows before what is at an offset of buf.
+type largeValue struct {
+	at    int
+	value []byte
+}
+
+// largeBytes is from where on a value is not copied.
+const largeBytes = 64 << 10
 
 const copyHeader = "PGCOPY\n\xff\r\n\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00"
 
 func (c *copyRows) reset() {
-	c.n = 0
+	c.n, c.large = 0, nil
 	c.buf = append(c.buf[:0], copyHeader...)
 }
 
 // reader gives the finished stream; the rows stay valid until the next reset.
-func (c *copyRows) reader() *bytes.Reader {
+func (c *copyRows) reader() io.Reader {
 	c.buf = append(c.buf, 0xff, 0xff)
-	return bytes.NewReader(c.buf)
+	if c.large == nil {
+		return bytes.NewReader(c.buf)
+	}
+	var parts []io.Reader
+	at := 0
+	for _, l := range c.large {
+		parts = append(parts, bytes.NewReader(c.buf[at:l.at]), bytes.NewReader(l.value))
+		at = l.at
+	}
+	return io.MultiReader(append(parts, bytes.NewReader(c.buf[at:]))...)
 }
 
 // inboxColumns is the number of columns in the store's COPY statement, which add must match.
@@ -63,7 +83,12 @@ func (c *copyRows) bytes(v []byte) {
 		c.null()
 		return
 	}
-	c.buf = append(binary.BigEndian.AppendUint32(c.buf, uint32(len(v))), v...)
+	c.buf = binary.BigEndian.AppendUint32(c.buf, uint32(len(v)))
+	if len(v) >= largeBytes {
+		c.large = append(c.large, largeValue{len(c.buf), v})
+		return
+	}
+	c.buf = append(c.buf, v...)
 }
 
 // text writes an empty string as null.

@@ -121,7 +121,7 @@ func (t *Tx) end(ctx context.Context, sql string, rows *copyRows) error {
 	}
 	_, err := conn.CopyFrom(ctx, rows.reader(), sql)
 	if err != nil {
-		rows.buf = nil // pgx may still be reading it: it does not wait for its writer where the connection broke
+		rows.buf, rows.large = nil, nil // pgx may still be reading them: it does not wait for its writer where the connection broke
 	}
 	return err
 }
