@@ -37,6 +37,7 @@ func (w *worker) hasRoom() bool {
 		default:
 			held = true
 			w.partition.waitFor(&holdError{HeldMaxParked, fmt.Errorf("%d messages are parked or more, at most %d may be", n, most)})
+			w.yield()
 			if !sleep(s.ctx, parkedCheck) {
 				return false
 			}

@@ -71,7 +71,11 @@ type Config struct {
 	// Transactions is how many batches are in a transaction at once, in this process. Default 4, or as many as the pool has
 	// connections for: see [handlers.Processor.Connections].
 	Transactions int
-	// BufferBytes bounds the records that are fetched ahead, decompressed, in this process. Default DefaultBufferBytes.
+	// BufferBytes bounds what the process holds of messages: answers of brokers, what is decompressed and fetched ahead, what
+	// is being processed, and what is loaded of parked messages. One message that is larger than half of it may exceed it, and
+	// one batch of a producer as brokers store it. To bound the process limit Go's heap too, which else grows to twice what
+	// it holds: with debug.SetMemoryLimit(BufferBytes + HeapBeside) it takes no more than BufferBytes, one largest message and
+	// 64 MiB, whatever topics hold. `firstseen run` does so by itself. Default DefaultBufferBytes.
 	BufferBytes int
 	// FetchWait is how long a broker waits for new records before it answers. Default 500 ms.
 	FetchWait time.Duration
@@ -111,6 +115,9 @@ type Config struct {
 
 // DefaultBufferBytes is Config.BufferBytes where nothing is said: 64 MiB.
 const DefaultBufferBytes = 64 << 20
+
+// HeapBeside is how much more than Config.BufferBytes Go's heap needs to work well: 40 MiB.
+const HeapBeside = 40 << 20
 
 // The consumer's own stages, for Config.Observe.
 const (

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/memory"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -33,7 +34,7 @@ type Consumer struct {
 	joins     *holds.Place            // of joining the group
 	commits   *holds.Place            // of offsets
 	topics    map[string]*holds.Place // of all that the config names
-	memory    *memory
+	memory    *memory.Account
 	slots     slots // one for each transaction that may be open
 	life      *life
 	telemetry *telemetry
@@ -58,7 +59,7 @@ func New(cfg Config, processor *handlers.Processor) (*Consumer, error) {
 		log:       cfg.Logger.With("group", cfg.Group),
 		transport: transport,
 		wire:      newWire(transport, cfg.Brokers, cfg.ClientID, cfg.RequestTimeout),
-		memory:    newMemory(cfg.BufferBytes),
+		memory:    memory.New(cfg.BufferBytes),
 		slots:     make(slots, cfg.Transactions),
 		life:      newLife(),
 		telemetry: newTelemetry(&cfg),

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,6 +42,8 @@ type childMember struct {
 	Fail float64
 	// MaxBatch and BufferBytes are consumer.Config's.
 	MaxBatch, BufferBytes int
+	// Bounded limits Go's heap as BufferBytes' comment says.
+	Bounded bool
 	// SessionTimeout is consumer.Config's. Default that of quick.
 	SessionTimeout time.Duration
 	// Deaf has the member hear late that the group has given it up: it heartbeats and commits offsets rarely.
@@ -93,6 +96,9 @@ func (m *childMember) run(ctx context.Context) error {
 		LanePoll: 50 * time.Millisecond, Logger: logger()})
 	if err != nil {
 		return err
+	}
+	if m.Bounded {
+		debug.SetMemoryLimit(int64(m.BufferBytes) + consumer.HeapBeside)
 	}
 	cfg := quick(m.Addr, m.Group)
 	cfg.ClientID, cfg.MaxBatch, cfg.BufferBytes, cfg.Observe = m.Name, m.MaxBatch, m.BufferBytes, observe

@@ -1,11 +1,13 @@
 package consumer
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"sync"
 
 	"github.com/klauspost/compress/gzip"
@@ -16,12 +18,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// zstdWindow is the largest window that a producer's zstd level can ask for (level 22, KIP-390). A
-// decoder with less memory than that refuses such a batch however small it is.
-const zstdWindow = 128 << 20
-
-// keptBuffer is the size above which a scratch buffer is left to the garbage collector.
-const keptBuffer = 4 << 20
+const (
+	// zstdWindow is the largest window that a producer's zstd level can ask for (level 22, KIP-390). A
+	// decoder with less memory than that refuses such a batch however small it is.
+	zstdWindow = 128 << 20
+	// streamedWindow is the largest window that zstd is read with as a stream. All but the levels above 19 ask for less.
+	streamedWindow = 8 << 20
+	// blockBytes is what is decompressed at once; larger batches are read as streams where their format allows.
+	blockBytes = 1 << 20
+	// streamBytes is how much of a stream is read at once.
+	streamBytes = 32 << 10
+	// keptBuffer is how much larger than needed a buffer may be that is kept.
+	keptBuffer = 4 << 20
+)
 
 // xerial is how a stream of Kafka's Java snappy starts, before two version numbers of 4 bytes.
 var xerial = []byte{0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0}
@@ -29,188 +38,386 @@ var xerial = []byte{0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0}
 // errTooLarge says that a batch grows beyond the limit. It wraps Kafka's own error for that.
 var errTooLarge = fmt.Errorf("%w: the batch is larger than the consumer takes", kerr.MessageTooLarge)
 
-// decompressor undoes the compression of record batches and refuses those that grow beyond limit:
-// before allocating where the format tells its size, else as soon as the output passes it. It
-// implements kgo.Decompressor, whose default takes up to 2 GiB. Safe for concurrent use.
+// decompressor undoes the compression of record batches, piece by piece, and refuses those that grow beyond limit:
+// before anything is allocated where the format tells its size, else as soon as the output passes it. What it needs
+// itself is a MiB or two for each processor, two blocks of 4 MiB where lz4 has such; what needs more claims it. Safe for
+// concurrent use.
 type decompressor struct {
 	limit   int
-	gzips   sync.Pool
-	lz4s    sync.Pool
-	zstds   sync.Pool
-	scratch sync.Pool
+	turns   slots // one for each batch that is being decompressed
+	sources sync.Pool
 }
-
-var _ kgo.Decompressor = (*decompressor)(nil)
 
 func newDecompressor(limit int) *decompressor {
 	return &decompressor{
-		limit: limit,
-		gzips: sync.Pool{New: func() any { return new(gzip.Reader) }},
-		lz4s:  sync.Pool{New: func() any { return lz4.NewReader(nil) }},
-		zstds: sync.Pool{New: func() any {
-			decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-				zstd.WithDecoderMaxMemory(uint64(max(limit, zstdWindow))))
-			if err != nil {
-				return err
-			}
-			return decoder
-		}},
-		scratch: sync.Pool{New: func() any { return new(scratch) }},
+		limit:   limit,
+		turns:   make(slots, runtime.GOMAXPROCS(0)),
+		sources: sync.Pool{New: func() any { return &source{stream: bufio.NewReaderSize(nil, streamBytes)} }},
 	}
 }
 
-// Decompress returns src without its compression; the result shares no memory with src unless there
-// was none.
-func (d *decompressor) Decompress(src []byte, codec kgo.CompressionCodecType) ([]byte, error) {
+// source is what comes out of one batch. Codecs that have read one are kept for the next.
+type source struct {
+	d       *decompressor
+	room    *room
+	codec   string
+	data    []byte // what is left, where all of it is in memory
+	left    int    // so much may come out of stream
+	streams bool   // it comes out of stream
+	claimed int    // of room, until the end
+
+	in     bytes.Reader
+	stream *bufio.Reader
+	block  []byte
+	gzips  *gzip.Reader
+	lz4s   *lz4.Reader
+	whole  *zstd.Decoder // for what is decompressed at once
+	parts  *zstd.Decoder // for streams
+	framed xerialReader
+}
+
+// open begins to undo the compression of a payload. The source has to be closed.
+func (d *decompressor) open(payload []byte, codec kgo.CompressionCodecType, room *room) (*source, error) {
+	d.turns <- struct{}{}
+	s := d.sources.Get().(*source)
+	s.d, s.room, s.left = d, room, d.limit
+	s.in.Reset(payload)
+	if err := s.begin(payload, codec); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *source) begin(payload []byte, codec kgo.CompressionCodecType) error {
 	switch codec {
 	case kgo.CodecNone:
-		return src, nil
+		s.codec, s.data = "none", payload
+		return nil
 	case kgo.CodecGzip:
-		return d.gzip(src)
+		s.codec = "gzip"
+		return s.gzip()
 	case kgo.CodecSnappy:
-		return d.snappy(src)
+		s.codec = "snappy"
+		return s.snappy(payload)
 	case kgo.CodecLz4:
-		return d.lz4(src)
+		s.codec = "lz4"
+		s.lz4()
+		return nil
 	case kgo.CodecZstd:
-		return d.zstd(src)
+		s.codec = "zstd"
+		return s.zstd(payload)
 	}
-	return nil, fmt.Errorf("unknown compression codec %d", codec)
+	return fmt.Errorf("unknown compression codec %d", codec)
 }
 
-func (d *decompressor) gzip(src []byte) ([]byte, error) {
-	s := d.scratch.Get().(*scratch)
-	defer d.release(s)
-	r := d.gzips.Get().(*gzip.Reader)
-	defer d.gzips.Put(r)
-	s.in.Reset(src)
-	if err := r.Reset(&s.in); err != nil {
-		return nil, fmt.Errorf("gzip: %w", err)
-	}
-	return d.drain("gzip", r, s)
-}
-
-func (d *decompressor) lz4(src []byte) ([]byte, error) {
-	s := d.scratch.Get().(*scratch)
-	defer d.release(s)
-	r := d.lz4s.Get().(*lz4.Reader)
-	defer d.lz4s.Put(r)
-	s.in.Reset(src)
-	r.Reset(&s.in)
-	return d.drain("lz4", r, s)
-}
-
-// scratch is what reading a stream to its end takes.
-type scratch struct {
-	in      bytes.Reader
-	limited io.LimitedReader
-	out     bytes.Buffer
-}
-
-// release keeps a scratch for the next batch, but not what was read.
-func (d *decompressor) release(s *scratch) {
+// close gives back what the source has claimed. What came out of it in place is not to be used any more.
+func (s *source) close() {
+	d := s.d
+	s.room.release(s.claimed)
 	s.in.Reset(nil)
-	s.limited.R = nil
-	s.out.Reset()
-	if s.out.Cap() <= keptBuffer {
-		d.scratch.Put(s)
-	}
+	s.stream.Reset(nil)
+	s.room, s.data, s.streams, s.claimed, s.framed = nil, nil, false, 0, xerialReader{}
+	d.sources.Put(s)
+	<-d.turns
 }
 
-// drain reads a stream up to the limit.
-func (d *decompressor) drain(codec string, r io.Reader, s *scratch) ([]byte, error) {
-	s.limited = io.LimitedReader{R: r, N: int64(d.limit) + 1}
-	n, err := s.out.ReadFrom(&s.limited)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%s: %w", codec, err)
-	case n > int64(d.limit):
-		return nil, d.tooLarge(codec)
+// claim has room for n bytes until the source is closed.
+func (s *source) claim(n int) error {
+	if !s.room.claim(n) {
+		return s.room.lack(n)
 	}
-	return bytes.Clone(s.out.Bytes()), nil
+	s.claimed += n
+	return nil
 }
 
-func (d *decompressor) zstd(src []byte) ([]byte, error) {
+func (s *source) from(r io.Reader) {
+	s.streams = true
+	s.stream.Reset(r)
+}
+
+func (s *source) gzip() (err error) {
+	if s.gzips == nil {
+		s.gzips = new(gzip.Reader)
+	}
+	if err = s.gzips.Reset(&s.in); err != nil {
+		return s.fault(err)
+	}
+	s.from(s.gzips)
+	return nil
+}
+
+func (s *source) lz4() {
+	if s.lz4s == nil {
+		s.lz4s = lz4.NewReader(nil)
+	}
+	s.lz4s.Reset(&s.in)
+	s.from(s.lz4s)
+}
+
+// zstd decompresses at once what is small, and what asks for a window so large that the output itself is smaller.
+func (s *source) zstd(payload []byte) error {
 	var header zstd.Header
-	if err := header.Decode(src); err != nil {
-		return nil, fmt.Errorf("zstd: %w", err)
+	if err := header.Decode(payload); err != nil {
+		return s.fault(err)
 	}
-	if header.HasFCS && header.FrameContentSize > uint64(d.limit) {
-		return nil, d.tooLarge("zstd")
+	size := s.d.limit
+	if header.HasFCS {
+		if header.FrameContentSize > uint64(s.d.limit) {
+			return s.tooLarge()
+		}
+		size = int(header.FrameContentSize)
 	}
-	pooled := d.zstds.Get()
-	decoder, ok := pooled.(*zstd.Decoder)
-	if !ok {
-		return nil, fmt.Errorf("zstd: %w", pooled.(error))
+	if !header.HasFCS || size <= blockBytes {
+		err := s.zstdWhole(payload, s.blockOf(min(size, blockBytes)))
+		if !errors.Is(err, zstd.ErrDecoderSizeExceeded) {
+			return err
+		}
 	}
-	defer d.zstds.Put(decoder)
-	out, err := decoder.DecodeAll(src, nil)
+	if !header.SingleSegment && header.WindowSize <= streamedWindow {
+		return s.zstdParts(int(header.WindowSize))
+	}
+	if err := s.claim(size + blockBytes); err != nil {
+		return err
+	}
+	err := s.zstdWhole(payload, make([]byte, 0, size+blockBytes))
+	if errors.Is(err, zstd.ErrDecoderSizeExceeded) {
+		return s.tooLarge()
+	}
+	return err
+}
+
+// blockOf is a buffer for n bytes, which is kept.
+func (s *source) blockOf(n int) []byte {
+	if cap(s.block) < n {
+		s.block = make([]byte, n+streamBytes)
+	}
+	return s.block[:0]
+}
+
+func (s *source) zstdWhole(payload, to []byte) (err error) {
+	if s.whole == nil {
+		s.whole, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxMemory(uint64(max(s.d.limit, zstdWindow))))
+		if err != nil {
+			return s.fault(err)
+		}
+	}
+	out, err := s.whole.DecodeAll(payload, to)
 	switch {
-	case errors.Is(err, zstd.ErrDecoderSizeExceeded), err == nil && len(out) > d.limit:
-		return nil, d.tooLarge("zstd")
+	case errors.Is(err, zstd.ErrDecoderSizeExceeded):
+		return err
 	case err != nil:
-		return nil, fmt.Errorf("zstd: %w", err)
+		return s.fault(err)
+	case len(out) > s.d.limit:
+		return s.tooLarge()
 	}
-	return out, nil
+	s.data = out
+	return nil
+}
+
+func (s *source) zstdParts(window int) (err error) {
+	if err := s.claim(window + blockBytes); err != nil {
+		return err
+	}
+	if s.parts == nil {
+		s.parts, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxWindow(streamedWindow))
+		if err != nil {
+			return s.fault(err)
+		}
+	}
+	if err := s.parts.Reset(&s.in); err != nil {
+		return s.fault(err)
+	}
+	s.from(s.parts)
+	return nil
 }
 
 // snappy reads one raw block, as librdkafka and Go clients write it, or the framing of the Java client.
-// It adds up the sizes that the blocks announce before it allocates their sum.
-func (d *decompressor) snappy(src []byte) ([]byte, error) {
-	next := rawBlock
-	if len(src) >= 16 && bytes.HasPrefix(src, xerial) {
-		next, src = xerialBlock, src[16:]
+// It adds up the sizes that the blocks announce before it allocates anything.
+func (s *source) snappy(payload []byte) error {
+	if len(payload) < 16 || !bytes.HasPrefix(payload, xerial) {
+		n, err := s2.DecodedLen(payload)
+		switch {
+		case err != nil:
+			return s.fault(err)
+		case n > s.d.limit:
+			return s.tooLarge()
+		}
+		if s.data, err = s.decodeBlock(payload, n); err != nil {
+			return err
+		}
+		return nil
 	}
-	total := 0
-	for left := src; len(left) > 0; {
-		block, rest, err := next(left)
-		if err != nil {
+	s.framed = xerialReader{source: s, left: payload[16:]}
+	if total, err := announced(payload[16:]); err != nil {
+		return s.fault(err)
+	} else if total > s.d.limit {
+		return s.tooLarge()
+	}
+	s.from(&s.framed)
+	return nil
+}
+
+// decodeBlock decodes a raw block that announces n bytes. The block before it is not to be used any more.
+func (s *source) decodeBlock(block []byte, n int) ([]byte, error) {
+	if cap(s.block) < n && n > blockBytes {
+		if err := s.claim(n); err != nil {
 			return nil, err
 		}
-		left = rest
+		out, err := s2.Decode(make([]byte, n), block)
+		return out, s.fault(err)
+	}
+	out, err := s2.Decode(s.blockOf(n)[:n], block)
+	return out, s.fault(err)
+}
+
+// xerialReader reads blocks that each have a big-endian length before them, as the Java client writes snappy.
+type xerialReader struct {
+	source *source
+	left   []byte
+	out    []byte // of a block, not read yet
+}
+
+// next cuts the next block off.
+func (x *xerialReader) next() (block []byte, err error) {
+	if len(x.left) < 4 {
+		return nil, errors.New("a block's length is cut short")
+	}
+	size := int64(binary.BigEndian.Uint32(x.left))
+	if x.left = x.left[4:]; size > int64(len(x.left)) {
+		return nil, fmt.Errorf("a block of %d bytes where %d are left", size, len(x.left))
+	}
+	block, x.left = x.left[:size], x.left[size:]
+	return block, nil
+}
+
+// announced adds up what the blocks of a framed payload announce.
+func announced(payload []byte) (total int, err error) {
+	for x := (&xerialReader{left: payload}); len(x.left) > 0; {
+		block, err := x.next()
+		if err != nil {
+			return 0, err
+		}
 		n, err := s2.DecodedLen(block)
 		if err != nil {
-			return nil, fmt.Errorf("snappy: %w", err)
+			return 0, err
 		}
-		if total += n; total > d.limit {
-			return nil, d.tooLarge("snappy")
-		}
+		total += n
 	}
-	return decodeBlocks(src, next, total)
+	return total, nil
 }
 
-func rawBlock(src []byte) (block, rest []byte, err error) { return src, nil, nil }
-
-// xerialBlock cuts one block off a Java snappy stream: a big-endian length, then a raw block.
-func xerialBlock(src []byte) (block, rest []byte, err error) {
-	if len(src) < 4 {
-		return nil, nil, errors.New("snappy: a block's length is cut short")
-	}
-	size := int64(binary.BigEndian.Uint32(src))
-	if src = src[4:]; size > int64(len(src)) {
-		return nil, nil, fmt.Errorf("snappy: a block of %d bytes where %d are left", size, len(src))
-	}
-	return src[:size], src[size:], nil
-}
-
-// decodeBlocks decodes snappy blocks whose announced sizes add up to total.
-func decodeBlocks(src []byte, next func([]byte) (block, rest []byte, err error), total int) ([]byte, error) {
-	out := make([]byte, total)
-	at := 0
-	for len(src) > 0 {
-		block, rest, err := next(src)
+// Read reads what is left of a block, or of the next one.
+func (x *xerialReader) Read(p []byte) (int, error) {
+	for len(x.out) == 0 {
+		if len(x.left) == 0 {
+			return 0, io.EOF
+		}
+		block, err := x.next()
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
-		decoded, err := s2.Decode(out[at:], block)
+		n, err := s2.DecodedLen(block)
 		if err != nil {
-			return nil, fmt.Errorf("snappy: %w", err)
+			return 0, err
 		}
-		at += len(decoded)
-		src = rest
+		if x.out, err = x.source.decodeBlock(block, n); err != nil {
+			return 0, err
+		}
 	}
-	return out, nil
+	n := copy(p, x.out)
+	x.out = x.out[n:]
+	return n, nil
 }
 
-func (d *decompressor) tooLarge(codec string) error {
-	return fmt.Errorf("%w: more than %d bytes out of %s", errTooLarge, d.limit, codec)
+// varint reads a length as records have it: zigzag, 32 bits.
+func (s *source) varint() (int, error) {
+	at, err := s.peek(binary.MaxVarintLen32)
+	if err != nil {
+		return 0, err
+	}
+	v, n := binary.Varint(at)
+	if n <= 0 || v != int64(int32(v)) {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return int(v), s.skip(n)
+}
+
+// peek gives the next n bytes, or fewer where there are no more.
+func (s *source) peek(n int) ([]byte, error) {
+	if !s.streams {
+		return s.data[:min(n, len(s.data))], nil
+	}
+	at, err := s.stream.Peek(min(n, s.left+1))
+	if err == io.EOF {
+		err = nil
+	}
+	return at, s.fault(err)
+}
+
+// skip moves over n bytes.
+func (s *source) skip(n int) error {
+	if err := s.has(n); err != nil {
+		return err
+	}
+	if !s.streams {
+		s.data = s.data[n:]
+		return nil
+	}
+	s.left -= n
+	_, err := s.stream.Discard(n)
+	return s.fault(err)
+}
+
+// read fills to.
+func (s *source) read(to []byte) error {
+	if err := s.has(len(to)); err != nil {
+		return err
+	}
+	if !s.streams {
+		s.data = s.data[copy(to, s.data):]
+		return nil
+	}
+	s.left -= len(to)
+	_, err := io.ReadFull(s.stream, to)
+	return s.fault(err)
+}
+
+// has says whether n bytes more may come.
+func (s *source) has(n int) error {
+	switch {
+	case n < 0, !s.streams && n > len(s.data):
+		return io.ErrUnexpectedEOF
+	case s.streams && n > s.left:
+		return s.tooLarge()
+	}
+	return nil
+}
+
+// rest reads to the end, and says how much that was. More than the limit is an error.
+func (s *source) rest() (int, error) {
+	if !s.streams {
+		return len(s.data), nil
+	}
+	n, err := io.CopyN(io.Discard, s.stream, int64(s.left)+1)
+	switch {
+	case err == nil:
+		return 0, s.tooLarge()
+	case err != io.EOF:
+		return 0, s.fault(err)
+	}
+	return int(n), nil
+}
+
+func (s *source) fault(err error) error {
+	if err == nil || errors.Is(err, errNoRoom) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", s.codec, err)
+}
+
+func (s *source) tooLarge() error {
+	return fmt.Errorf("%w: more than %d bytes out of %s", errTooLarge, s.d.limit, s.codec)
 }

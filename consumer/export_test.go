@@ -13,11 +13,7 @@ func EncodedBatch(b kmsg.RecordBatch) []byte { return encodeBatch(b) }
 func EncodedRecord(r kmsg.Record) []byte { return encode(&r) }
 
 // Buffered is what a consumer's fetched records cost.
-func Buffered(c *Consumer) int {
-	c.memory.mu.Lock()
-	defer c.memory.mu.Unlock()
-	return c.memory.used
-}
+func Buffered(c *Consumer) int { return c.memory.Used() }
 
 // MakePartitionsEvery has a consumer make partitions of the inbox more often than each hour.
 func MakePartitionsEvery(c *Consumer, d time.Duration) { c.partitionsEvery = d }

@@ -14,13 +14,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/memory"
 )
 
 // fetching is a set of partitions whose buffers are kept filled: those of a consumer's session, or of a Reader's pass.
 type fetching struct {
 	cfg     *Config
 	wire    *wire
-	memory  *memory
+	memory  *memory.Account
 	holds   *holds.Registry
 	log     *slog.Logger
 	decider decider
@@ -63,7 +64,7 @@ func (f *fetching) startLoops() {
 		turf := fetchTurf{leader, p.partition % fetchesPerBroker}
 		if leader >= 0 && !l.running[turf] {
 			l.running[turf] = true
-			loop := &fetchLoop{fetching: f, fetchTurf: turf, wake: newWake()}
+			loop := &fetchLoop{fetching: f, fetchTurf: turf, wake: newWake(), room: &room{account: f.memory}}
 			f.goexits.Go(loop.run)
 		}
 	}
@@ -80,14 +81,25 @@ func (f *fetching) follow(found map[string]topicMetadata) {
 }
 
 // peek asks for the least there is of a partition from an offset on, for it alone: the answer for many may have no room
-// for it.
-func (f *fetching) peek(p *partition, offset int64) (fetchedPartition, error) {
+// for it. It does not wait long for memory, which may be the caller's own to give back.
+func (f *fetching) peek(p *partition, offset int64) (found fetchedPartition, err error) {
 	leader, part := p.at(offset)
-	found, err := f.wire.fetch(f.ctx, leader, []fetchPartition{part}, fetchOptions{maxBytes: 1})
-	if err != nil {
-		return fetchedPartition{}, err
+	r := &room{account: f.memory}
+	for again := true; again; {
+		if err := r.beginSoon(f.ctx, peekBytes); err != nil {
+			return found, err
+		}
+		all, err := f.wire.fetch(f.ctx, leader, []fetchPartition{part}, fetchOptions{maxBytes: 1, room: r})
+		if err == nil {
+			found = all[0]
+			r.release(found.bytes())
+		}
+		if again = r.end(found.next > offset, err); err != nil && !again {
+			return found, err
+		}
+		r = r.successor()
 	}
-	return found[0], found[0].err
+	return found, found.err
 }
 
 // discard empties the buffers.
@@ -96,7 +108,13 @@ func (f *fetching) discard() {
 	for _, p := range f.partitions {
 		unread += p.discard()
 	}
-	f.memory.giveBack(unread)
+	f.memory.Give(unread)
+}
+
+func (l *fetchLoops) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(1, len(l.running))
 }
 
 // fetchTurf is what one loop reads: a part of the partitions that a broker leads.
@@ -110,7 +128,8 @@ type fetchLoop struct {
 	*fetching
 	fetchTurf
 	wake *wake // rung when a partition may have become readable
-	turn int   // rotates the partitions' order: a broker fills its answer from the front
+	room *room
+	cost float64 // what a byte of an answer costs, with what comes out of it; 0: not known yet
 }
 
 const (
@@ -120,40 +139,94 @@ const (
 	restlessWait = 20 * time.Millisecond
 	// idleCheck is how often a loop with nothing to fetch looks again without being woken.
 	idleCheck = 250 * time.Millisecond
+	// memoryPatience is how long a fetch waits for memory before its partitions are held for that.
+	memoryPatience = 10 * time.Second
+	// peekBytes is what a peek takes at first.
+	peekBytes = 64 << 10
+	// firstCost is what a byte of an answer is taken to cost at first, and mostCost the most that it is taken to cost.
+	firstCost, mostCost = 3, 1000
 )
 
 func (l *fetchLoop) run() {
-	defer l.memory.subscribe(l.wake)()
 	broker := l.holds.Place(holds.BrokerKind, strconv.Itoa(int(l.leader)))
 	defer broker.Leave()
 	retry := newBackoff()
 	for l.ctx.Err() == nil {
-		parts, all := l.wanted()
-		if len(parts) == 0 {
+		if parts, _ := l.wanted(); len(parts) == 0 {
 			l.idle()
 			continue
 		}
-		wait := l.cfg.FetchWait
-		if !all {
-			wait = min(wait, restlessWait)
-		}
-		began := time.Now()
-		fetched, err := l.wire.fetch(l.ctx, l.leader, parts, fetchOptions{
-			maxWait: wait, minBytes: 1, maxBytes: int32(l.cfg.FetchBytes), maxMemory: l.cfg.BufferBytes,
-		})
-		if err != nil && l.ctx.Err() != nil {
+		size := l.size()
+		if l.enter(size) != nil {
 			return
 		}
-		l.telemetry.fetched(began, l.leader, fetched, err)
-		if err != nil {
+		err := l.fetch(int32(max(1, float64(size)/l.cost)))
+		switch {
+		case err == nil:
+			broker.End()
+			retry = newBackoff()
+		case l.ctx.Err() == nil:
 			broker.Wait(holds.Broker, err)
 			l.decider.refresh()
 			retry.wait(l.ctx)
-			continue
 		}
-		broker.End()
-		retry = newBackoff()
-		l.deliver(fetched)
+	}
+}
+
+// size is what a fetch takes of the memory: a quarter of it is for all loops together.
+func (l *fetchLoop) size() int {
+	if l.cost == 0 {
+		l.cost = firstCost
+	}
+	return max(1, min(int(float64(l.cfg.FetchBytes)*l.cost), l.cfg.BufferBytes/4/l.loops.count()))
+}
+
+// enter takes memory for a fetch. Where that takes long, the partitions that have nothing left are held for it.
+func (l *fetchLoop) enter(size int) error {
+	timer := time.AfterFunc(memoryPatience, func() {
+		for _, p := range l.partitions {
+			if l.reads(p) {
+				p.starve(fmt.Errorf("%d of %d bytes are in use", l.memory.Used(), l.memory.Limit()))
+			}
+		}
+	})
+	defer timer.Stop()
+	return l.room.begin(l.ctx, size)
+}
+
+// fetch sends a request and delivers the answer.
+func (l *fetchLoop) fetch(maxBytes int32) error {
+	parts, all := l.wanted()
+	wait := l.cfg.FetchWait
+	if !all {
+		wait = min(wait, restlessWait)
+	}
+	began := time.Now()
+	fetched, err := l.wire.fetch(l.ctx, l.leader, parts, fetchOptions{maxWait: wait, minBytes: 1, maxBytes: maxBytes, room: l.room})
+	progress := slices.ContainsFunc(fetched, func(f fetchedPartition) bool { return f.next > f.from })
+	l.deliver(fetched)
+	l.learn()
+	again := l.room.end(progress, err)
+	if err != nil {
+		l.room = l.room.successor()
+	}
+	if again {
+		return nil
+	}
+	if err == nil || l.ctx.Err() == nil {
+		l.telemetry.fetched(began, l.leader, fetched, err)
+	}
+	return err
+}
+
+// learn finds out what a byte of an answer costs, so that what comes out of the next one finds room.
+func (l *fetchLoop) learn() {
+	switch r := l.room; {
+	case r.lacked > 0:
+		l.cost = min(2*l.cost, mostCost)
+	case r.size > 4<<10:
+		now := min(float64(r.size+r.used)/float64(r.size), mostCost)
+		l.cost = max(now, (3*l.cost+now)/4)
 	}
 }
 
@@ -168,37 +241,50 @@ func (l *fetchLoop) idle() {
 	}
 }
 
-// wanted lists the broker's partitions that have room, and says whether that is all but those that rest. A partition with
-// an empty buffer always has room: else partitions that are held with full buffers could starve all others.
+// reads says whether the loop reads a partition.
+func (l *fetchLoop) reads(p *partition) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.leader == l.leader && p.partition%fetchesPerBroker == l.part && p.next < p.end
+}
+
+// wanted lists the broker's partitions whose buffers have room, and says whether that is all but those that rest. Empty
+// buffers are filled as soon as memory is had for it; of what is read ahead beyond that a quarter of the memory is kept free.
+// A broker fills its answer from the front: what was served last comes last.
 func (l *fetchLoop) wanted() (parts []fetchPartition, all bool) {
 	share := l.cfg.BufferBytes / max(1, len(l.partitions))
 	most := int32(min(max(share, 64<<10), 1<<20))
-	full := l.memory.full()
+	ahead := l.memory.Used() < l.memory.Limit()/4*3
 	now := time.Now()
+	var found []turn
 	all = true
 	for _, p := range l.partitions {
+		if !l.reads(p) {
+			continue
+		}
 		p.mu.Lock()
-		if p.leader == l.leader && p.partition%fetchesPerBroker == l.part && p.next < p.end {
-			p.loop = l.wake
-			room := p.bytes == 0 || (!full && p.bytes < share)
-			if p.reading && !p.resting && room && !now.Before(p.pausedUntil) {
-				parts = append(parts, fetchPartition{topic: p.topic, topicID: p.topicID, partition: p.partition,
-					leaderEpoch: p.leaderEpoch, offset: p.next, lastEpoch: p.lastEpoch(), maxBytes: most})
-			} else if !p.resting { // a pause may last for days
-				all = false
-			}
+		p.loop = l.wake
+		if p.reading && !p.resting && (p.bytes == 0 || ahead && p.bytes < share) && !now.Before(p.pausedUntil) {
+			found = append(found, turn{p.served, fetchPartition{topic: p.topic, topicID: p.topicID, partition: p.partition,
+				leaderEpoch: p.leaderEpoch, offset: p.next, lastEpoch: p.lastEpoch(), maxBytes: most}})
+		} else if !p.resting { // a pause may last for days
+			all = false
 		}
 		p.mu.Unlock()
 	}
-	slices.SortFunc(parts, func(a, b fetchPartition) int {
-		return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.partition, b.partition))
+	slices.SortFunc(found, func(a, b turn) int {
+		return cmp.Or(a.served.Compare(b.served), cmp.Compare(a.topic, b.topic), cmp.Compare(a.partition, b.partition))
 	})
-	if len(parts) > 1 {
-		l.turn++
-		k := l.turn % len(parts)
-		parts = append(parts[k:], parts[:k]...)
+	for i := range found {
+		parts = append(parts, found[i].fetchPartition)
 	}
 	return parts, all
+}
+
+// turn is a partition to fetch, and when it was served last.
+type turn struct {
+	served time.Time
+	fetchPartition
 }
 
 // deliver puts what was fetched where its workers find it.
@@ -210,10 +296,9 @@ func (l *fetchLoop) deliver(fetched []fetchedPartition) {
 		p := l.partitions[topicPartition{f.topic, f.partition}]
 		switch {
 		case f.err == nil:
-			l.memory.take(f.bytes)
 			fresh := p.add(f)
-			if !fresh && f.bytes > 0 {
-				l.memory.giveBack(f.bytes)
+			if !fresh {
+				l.room.release(f.bytes())
 			}
 			p.answered(fresh)
 		case errors.As(f.err, &diverged):

@@ -11,17 +11,18 @@ import (
 
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/instruments"
+	"github.com/firstseen/firstseen/dedup/memory"
 )
 
 // gauges are what a Consumer answers when it is asked how it is.
 type gauges struct {
 	*telemetry
 	holdGauges
-	state, lag, lagAge, assigned, partitionsHeld, paused, openTransaction, bufferUsed, bufferLimit, readable metric.Float64Observable
+	state, lag, lagAge, assigned, partitionsHeld, paused, openTransaction, bufferUsed, bufferLimit, bufferWait, readable metric.Float64Observable
 }
 
 // observe answers with a consumer's status and its memory until stop is called.
-func (t *telemetry) observe(ask func() Status, topics []Topic, buffer *memory) (stop func()) {
+func (t *telemetry) observe(ask func() Status, topics []Topic, buffer *memory.Account) (stop func()) {
 	m := t.meter
 	g := &gauges{
 		telemetry: t,
@@ -30,6 +31,7 @@ func (t *telemetry) observe(ask func() Status, topics []Topic, buffer *memory) (
 		openTransaction: instruments.OpenTransaction.Gauge(m),
 		holdGauges:      newHoldGauges(m, t.base), readable: instruments.Readable.Gauge(m),
 		bufferUsed: instruments.BufferUsed.Gauge(m), bufferLimit: instruments.BufferLimit.Gauge(m),
+		bufferWait: instruments.BufferWait.Total(m),
 	}
 	registration, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		status := ask()
@@ -40,7 +42,7 @@ func (t *telemetry) observe(ask func() Status, topics []Topic, buffer *memory) (
 			o.ObserveFloat64(g.readable, oneIf(t.Held == ""), g.of(instruments.Topic.String(t.Name))...)
 		}
 		return nil
-	}, g.state, g.lag, g.lagAge, g.assigned, g.partitionsHeld, g.paused, g.openTransaction, g.bufferUsed, g.bufferLimit, g.holds, g.ages, g.readable)
+	}, g.state, g.lag, g.lagAge, g.assigned, g.partitionsHeld, g.paused, g.openTransaction, g.bufferUsed, g.bufferLimit, g.bufferWait, g.holds, g.ages, g.readable)
 	if err != nil {
 		otel.Handle(err)
 		return func() {}
@@ -48,12 +50,13 @@ func (t *telemetry) observe(ask func() Status, topics []Topic, buffer *memory) (
 	return func() { _ = registration.Unregister() }
 }
 
-func (g *gauges) consumer(o metric.Observer, now State, buffer *memory) {
+func (g *gauges) consumer(o metric.Observer, now State, buffer *memory.Account) {
 	for _, state := range []State{Starting, Joining, Consuming, Draining, Ended} {
 		o.ObserveFloat64(g.state, oneIf(state == now), g.of(instruments.State.String(string(state)))...)
 	}
-	o.ObserveFloat64(g.bufferUsed, float64(buffer.inUse()), g.of()...)
-	o.ObserveFloat64(g.bufferLimit, float64(buffer.limit), g.of()...)
+	o.ObserveFloat64(g.bufferUsed, float64(buffer.Used()), g.of()...)
+	o.ObserveFloat64(g.bufferLimit, float64(buffer.Limit()), g.of()...)
+	o.ObserveFloat64(g.bufferWait, buffer.Waited().Seconds(), g.of()...)
 }
 
 // heldFor is a topic's partitions that are held for one reason.

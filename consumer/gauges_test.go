@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/memory"
 )
 
 // gaugesOf are the gauges that a status gives, by name and attributes.
@@ -18,8 +19,8 @@ func gaugesOf(t *testing.T, status Status, stop bool) map[string]float64 {
 	reader := sdkmetric.NewManualReader()
 	cfg := Config{Group: "g", Topics: []Topic{{Name: "orders"}, {Name: "idle"}},
 		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))}
-	buffer := newMemory(1000)
-	buffer.take(300)
+	buffer := memory.New(1000)
+	require.True(t, buffer.Try(300))
 	end := newTelemetry(&cfg).observe(func() Status { return status }, cfg.Topics, buffer)
 	if stop {
 		end()

@@ -24,6 +24,7 @@ const (
 	HeldHandler     = holds.Handler
 	HeldMaxParked   = holds.MaxParked
 	HeldUndecodable = holds.Undecodable
+	HeldMemory      = holds.Memory
 	HeldTopicReset  = holds.TopicReset
 	HeldCutOff      = holds.CutOff
 	HeldLost        = holds.Lost
@@ -83,6 +84,16 @@ func (p *partition) unheld() {
 	p.waits.Leave()
 	p.stopped.Leave()
 	p.openTx.Leave()
+}
+
+// starve says that nothing can be fetched for want of memory, where the partition has nothing else to do.
+func (p *partition) starve(err error) {
+	p.mu.Lock()
+	idle := p.reading && !p.resting && p.bytes+totalOf(p.taken) == 0
+	p.mu.Unlock()
+	if idle && p.stopped.Hold() == nil {
+		p.stopFor(&holdError{HeldMemory, err})
+	}
 }
 
 // answered takes in that a fetch was answered, and whether it brought anything new.

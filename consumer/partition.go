@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,7 +36,10 @@ type partition struct {
 	epochs      epochs           // up to there
 	unnamed     bool             // fetches name no epoch: the leader does not know it
 	records     []*fetchedRecord // fetched and not taken
-	bytes       int              // what keeping them costs
+	costs       []cost           // of keeping them
+	bytes       int              // all of costs
+	taken       []cost           // of what the worker has taken and is not done with
+	served      time.Time        // when a fetch brought something last
 	dry         bool             // the last answer brought nothing new
 	resting     bool             // an operator has paused it: nothing is fetched, nor kept
 	front       time.Time        // of the first message that is not processed; zero: none is known
@@ -107,13 +111,15 @@ func (p *partition) add(f *fetchedPartition) bool {
 	if p.dry = f.next <= p.next || f.from > p.next || p.resting; p.dry {
 		return false
 	}
+	p.served = time.Now()
 	fresh := f.records
 	for len(fresh) > 0 && fresh[0].offset < p.next {
 		fresh = fresh[1:]
 	}
 	p.records = append(p.records, fresh...)
 	p.epochs.add(f.epochs)
-	p.bytes += f.bytes
+	p.costs = append(p.costs, f.costs...)
+	p.bytes += f.bytes()
 	p.next = f.next
 	p.data.up()
 	return true
@@ -130,7 +136,6 @@ func (p *partition) stalled() bool {
 type taken struct {
 	records []*fetchedRecord
 	next    int64
-	bytes   int
 }
 
 // beyond says whether anything is there past an offset: records, or a gap to move over.
@@ -141,55 +146,90 @@ func (p *partition) beyond(next int64) bool {
 }
 
 // take gives the first records, up to the limits but at least one. Where it empties the buffer, next lies past
-// the gaps and control records that follow.
+// the gaps and control records that follow. What they cost is given back by done.
 func (p *partition) take(maxRecords, maxBytes int) taken {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.records) == 0 {
-		bytes := p.bytes // of batches whose last records compaction took: kept, they would fill the buffer for ever
-		p.bytes = 0
-		return taken{next: p.next, bytes: bytes}
-	}
-	p.front = p.oldestWaiting()
-	n, size := 0, 0
-	for n < len(p.records) && n < maxRecords {
-		size += recordSize(p.records[n])
-		if size > maxBytes && (n > 0 || maxBytes <= 0) {
-			break
+	t := taken{next: p.next}
+	if len(p.records) > 0 {
+		p.front = p.oldestWaiting()
+		n := p.fitting(maxRecords, maxBytes)
+		t.records = slices.Clone(p.records[:n]) // else what is left keeps those that are done
+		clear(p.records[:n])
+		if p.records = p.records[n:]; len(p.records) == 0 {
+			p.records = nil
+		} else if t.next = 0; n > 0 { // and not the next record's offset: that may be another epoch's
+			t.next = t.records[n-1].offset + 1
 		}
-		n++
 	}
-	t := taken{records: p.records[:n:n], next: p.next, bytes: p.bytes}
-	if n < len(p.records) {
-		t.next = 0 // nothing was taken
-		if n > 0 {
-			t.next = p.records[n-1].offset + 1 // and not the next record's: that may be another epoch's
-		}
-		t.bytes = p.bytes / len(p.records) * n
+	n := 0
+	for ; n < len(p.costs) && p.costs[n].next <= t.next; n++ {
+		p.bytes -= p.costs[n].bytes
 	}
-	p.records = p.records[n:]
-	p.bytes -= t.bytes
+	p.taken = append(p.taken, p.costs[:n]...)
+	p.costs = p.costs[n:]
 	if p.loop != nil {
 		p.loop.up()
 	}
 	return t
 }
 
-// discard empties the buffer and returns what it cost.
-func (p *partition) discard() (bytes int) {
+// fitting is how many of the first records are within the limits.
+func (p *partition) fitting(maxRecords, maxBytes int) (n int) {
+	for size := 0; n < len(p.records) && n < maxRecords; n++ {
+		size += recordSize(p.records[n])
+		if size > maxBytes && (n > 0 || maxBytes <= 0) {
+			break
+		}
+	}
+	return n
+}
+
+// done says that what was taken is done up to an offset, and returns what it cost.
+func (p *partition) done(next int64) (bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	bytes, p.bytes, p.records, p.reading = p.bytes, 0, nil, false
+	n := 0
+	for ; n < len(p.taken) && p.taken[n].next <= next; n++ {
+		bytes += p.taken[n].bytes
+	}
+	p.taken = p.taken[n:]
+	if p.loop != nil {
+		p.loop.up()
+	}
 	return bytes
 }
 
-// rest gives the buffer up, until resume, and returns what it cost.
+// empty gives up all that is fetched and not done, and returns what it cost.
+func (p *partition) empty() (bytes int) {
+	bytes = p.bytes + totalOf(p.taken)
+	p.bytes, p.records, p.costs, p.taken = 0, nil, nil, nil
+	return bytes
+}
+
+// discard empties the buffer, for good, and returns what it cost.
+func (p *partition) discard() (bytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reading = false
+	return p.empty()
+}
+
+// rest gives up what is fetched and what the worker has taken, until resume, and returns what it cost.
 func (p *partition) rest() (bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.front = p.oldestWaiting()
-	bytes, p.bytes, p.records, p.resting = p.bytes, 0, nil, true
-	return bytes
+	p.front, p.resting = p.oldestWaiting(), true
+	return p.empty()
+}
+
+// reread gives up what is fetched and what the worker has taken, to fetch it again, and returns what it cost.
+func (p *partition) reread(next int64) (bytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.front, p.next = p.oldestWaiting(), next
+	p.epochs.cut(next)
+	return p.empty()
 }
 
 // resume begins to fetch again, at an offset, unless a person's decision is waited for.

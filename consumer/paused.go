@@ -13,8 +13,8 @@ func (w *worker) admitted() bool {
 	return false
 }
 
-// unpaused waits while the partition, or its topic, is paused. What it has fetched and not taken is given up meanwhile:
-// the others need the room. It says whether the session is still alive.
+// unpaused waits while the partition, or its topic, is paused. What it has fetched is given up meanwhile: the others
+// need the room. It says whether the session is still alive.
 func (w *worker) unpaused() bool {
 	s, p := w.session, w.partition
 	rested := false
@@ -28,7 +28,8 @@ func (w *worker) unpaused() bool {
 		}
 		if !rested {
 			rested = true
-			s.memory.giveBack(p.rest())
+			s.memory.Give(p.rest())
+			w.forget()
 			w.excuse()
 		}
 		select {

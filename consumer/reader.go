@@ -15,6 +15,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/memory"
 )
 
 // ReaderConfig says how a Reader reads. Only Brokers is required.
@@ -83,7 +84,7 @@ type Reader struct {
 	wire      *wire
 
 	holds     *holds.Registry
-	memory    *memory
+	memory    *memory.Account
 	slots     slots // one for each page that may be out
 	telemetry *telemetry
 }
@@ -99,7 +100,7 @@ func NewReader(cfg ReaderConfig) (*Reader, error) {
 		cfg: c, transport: transport,
 		wire:      newWire(transport, c.Brokers, c.ClientID, c.RequestTimeout),
 		holds:     holds.New(c.Logger),
-		memory:    newMemory(c.BufferBytes),
+		memory:    memory.New(c.BufferBytes),
 		slots:     make(slots, c.Transactions),
 		telemetry: newTelemetry(&c),
 	}, nil

@@ -58,7 +58,7 @@ func (g *pager) await() bool {
 // page hands the next page over.
 func (g *pager) page() error {
 	t := g.partition.take(g.cfg.MaxBatch, g.cfg.MaxBatchBytes)
-	defer g.memory.giveBack(t.bytes)
+	defer func() { g.memory.Give(g.partition.done(t.next)) }()
 	next := min(t.next, g.end)
 	if next == g.next {
 		return nil

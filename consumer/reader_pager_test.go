@@ -15,9 +15,10 @@ import (
 
 // recordsAt are records of these offsets, from the first up to the end.
 func recordsAt(first, end int64) *fetchedPartition {
-	f := &fetchedPartition{next: end, bytes: int(end - first)}
+	f := &fetchedPartition{next: end}
 	for at := first; at < end; at++ {
 		f.records = append(f.records, &fetchedRecord{offset: at})
+		f.costs = append(f.costs, cost{at + 1, 1})
 	}
 	return f
 }
@@ -49,9 +50,9 @@ func TestPagesHoldNoRecordTwiceWhereTwoLeadersAnswered(t *testing.T) {
 				g.partition.readFrom(0, nil)
 				for _, a := range answers {
 					f := recordsAt(a[0], a[1])
-					p.memory.take(f.bytes)
+					require.True(t, p.memory.Try(f.bytes()))
 					if !g.partition.add(f) {
-						p.memory.giveBack(f.bytes)
+						p.memory.Give(f.bytes())
 					}
 				}
 				for g.partition.beyond(g.next) && g.next < g.end {
@@ -62,8 +63,8 @@ func TestPagesHoldNoRecordTwiceWhereTwoLeadersAnswered(t *testing.T) {
 					require.EqualValues(t, i, offset)
 				}
 				require.EqualValues(t, 35, g.next)
-				p.memory.giveBack(g.partition.discard())
-				require.Zero(t, p.memory.used)
+				p.memory.Give(g.partition.discard())
+				require.Zero(t, p.memory.Used())
 			})
 		}
 	}
@@ -85,27 +86,22 @@ func TestReaderKeepsToItsMemory(t *testing.T) {
 	r, err := NewReader(ReaderConfig{Brokers: []string{addr}, BufferBytes: limit, MaxBatch: 1})
 	require.NoError(t, err)
 	defer r.Close()
-	used := func() int {
-		r.memory.mu.Lock()
-		defer r.memory.mu.Unlock()
-		return r.memory.used
-	}
 	n := 0
 	r.slots = make(chan struct{}, 1)
 	err = r.Read(t.Context(), Topic{Name: topic}, ranges, func(ctx context.Context, page Page) error {
 		n += len(page.Messages)
 		if n == 1 {
-			require.Eventually(t, r.memory.full, waitLimit, waitTick)
+			require.Eventually(t, r.memory.Short, waitLimit, waitTick)
 		}
-		require.Less(t, used(), 2*limit)
+		require.LessOrEqual(t, r.memory.Used(), limit)
 		_, err := r.Latest(ctx, topic) // while this is under way more would be fetched
 		return err
 	})
 	require.NoError(t, err)
 	require.Equal(t, 120, n)
-	require.Zero(t, used())
+	require.Zero(t, r.memory.Used())
 
 	err = r.Read(t.Context(), Topic{Name: topic}, ranges, func(context.Context, Page) error { return context.Canceled })
 	require.ErrorIs(t, err, context.Canceled)
-	require.Zero(t, used(), "also where it ended early")
+	require.Zero(t, r.memory.Used(), "also where it ended early")
 }

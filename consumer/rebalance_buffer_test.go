@@ -9,10 +9,11 @@ import (
 func TestBatchWithoutARecordLeftGivesItsRoomBack(t *testing.T) {
 	p := &partition{data: newWake()}
 	p.readFrom(9, nil)
-	p.add(&fetchedPartition{next: 10, bytes: 1 << 20}) // offsets 0 to 9, of which compaction took 9
+	p.add(&fetchedPartition{next: 10, costs: []cost{{10, 1 << 20}}}) // offsets 0 to 9, of which compaction took 9
 	require.True(t, p.beyond(9))
 	got := p.take(100, 1<<20)
-	require.Equal(t, taken{next: 10, bytes: 1 << 20}, got)
+	require.Equal(t, taken{next: 10}, got)
 	require.Zero(t, p.bytes)
+	require.Equal(t, 1<<20, p.done(10))
 	require.Zero(t, p.discard())
 }

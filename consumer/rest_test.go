@@ -6,13 +6,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/dedup/memory"
 )
 
 // fetchedRun is an answer that was asked for from an offset on, and brings the records up to next.
 func fetchedRun(from, next int64) *fetchedPartition {
-	f := &fetchedPartition{from: from, next: next, lastStable: 300, highWatermark: 300, bytes: int(next - from)}
+	f := &fetchedPartition{from: from, next: next, lastStable: 300, highWatermark: 300}
 	for offset := from; offset < next; offset++ {
 		f.records = append(f.records, &fetchedRecord{offset: offset, timestamp: 1e12 + offset})
+		f.costs = append(f.costs, cost{offset + 1, 1})
 	}
 	return f
 }
@@ -90,7 +93,7 @@ func TestARestingPartitionGivesItsRoomBackAndRemembersItsLagTime(t *testing.T) {
 }
 
 func TestARestingPartitionDoesNotMakeFetchesOfItsSiblingsShort(t *testing.T) {
-	f := &fetching{cfg: &Config{BufferBytes: 1 << 20}, memory: newMemory(1 << 20), partitions: map[topicPartition]*partition{}}
+	f := &fetching{cfg: &Config{BufferBytes: 1 << 20}, memory: memory.New(1 << 20), partitions: map[topicPartition]*partition{}}
 	for _, id := range []int32{1, 3} {
 		p := newPartition(topicPartition{"orders", id}, topicMetadata{}, Topic{})
 		p.lead(partitionMetadata{leader: 7})

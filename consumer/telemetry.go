@@ -108,7 +108,7 @@ func (t *telemetry) fetched(since time.Time, leader int32, fetched []fetchedPart
 	messages, size := 0, 0
 	for i := range fetched {
 		messages += len(fetched[i].records)
-		size += fetched[i].bytes
+		size += fetched[i].bytes()
 	}
 	options := t.polled
 	if err != nil {

@@ -49,3 +49,15 @@ func (s slots) take(ctx context.Context) bool {
 }
 
 func (s slots) give() { <-s }
+
+// wake is a bell for one goroutine; ringing it twice before it is heard is ringing it once.
+type wake struct{ c chan struct{} }
+
+func newWake() *wake { return &wake{make(chan struct{}, 1)} }
+
+func (w *wake) up() {
+	select {
+	case w.c <- struct{}{}:
+	default:
+	}
+}

@@ -61,7 +61,7 @@ type apiVersions map[int16][2]int16
 // newWire returns the wire of one consumer. timeout is the time that a broker has for one answer, on
 // top of the time that a fetch asks it to wait for new records.
 func newWire(transport *kafka.Transport, bootstrap []string, clientID string, timeout time.Duration) *wire {
-	limits := decodeLimits{batchBytes: maxBatchBytes, memory: maxDecodedBytes}
+	limits := decodeLimits{batchBytes: maxBatchBytes, record: maxRecordBytes}
 	return &wire{
 		transport: transport,
 		bootstrap: kafka.TCP(bootstrap...),
@@ -84,7 +84,11 @@ type call struct {
 	wait time.Duration
 	// limit bounds the answer's bytes. Default maxAnswer.
 	limit int
+	// allocate gives the buffer that the answer is read to. Default a new one.
+	allocate func(size int) ([]byte, error)
 }
+
+func newBuffer(size int) ([]byte, error) { return make([]byte, size), nil }
 
 // do sends a call and returns the answer's body; the request carries the version that was used.
 // A call that meets a lost connection is sent again at once: the pool hands out connections that the
@@ -195,6 +199,9 @@ func (w *wire) forget(broker int32) {
 func (w *wire) roundTrip(ctx context.Context, c call) ([]byte, error) {
 	id := w.correlation.Add(1)
 	format := kmsg.NewRequestFormatter(kmsg.FormatterClientID(w.clientID))
+	if c.allocate == nil {
+		c.allocate = newBuffer
+	}
 	answer, err := w.transport.RoundTrip(ctx, w.bootstrap, &exchange{
 		key:         protocol.ApiKey(c.request.Key()),
 		broker:      c.broker,
@@ -202,6 +209,7 @@ func (w *wire) roundTrip(ctx context.Context, c call) ([]byte, error) {
 		correlation: id,
 		flexible:    c.request.IsFlexible(),
 		limit:       cmp.Or(c.limit, maxAnswer),
+		allocate:    c.allocate,
 	})
 	w.answers.note(ctx, err)
 	if errors.Is(err, os.ErrDeadlineExceeded) { // the connection noticed before the context did

@@ -68,7 +68,7 @@ func recordSet(batches ...kmsg.RecordBatch) []byte {
 	return set
 }
 
-var testLimits = decodeLimits{batchBytes: 1 << 20, memory: 4 << 20}
+var testLimits = decodeLimits{batchBytes: 1 << 20, record: 4 << 20}
 
 func decodeSet(set []byte, from int64, aborted ...abortedTransaction) (*recordDecoder, error) {
 	d := &recordDecoder{
@@ -76,7 +76,8 @@ func decodeSet(set []byte, from int64, aborted ...abortedTransaction) (*recordDe
 		from:           from, next: from,
 		aborts:  newAborts(aborted),
 		inflate: newDecompressor(testLimits.batchBytes),
-		budget:  &budget{limits: testLimits, most: testLimits.memory},
+		limits:  testLimits,
+		room:    &room{free: testLimits.record},
 	}
 	return d, d.decode(set)
 }
@@ -203,20 +204,89 @@ func TestDecodeUsesTheBrokersTimeWhereTheTopicDoes(t *testing.T) {
 }
 
 // The least record takes 7 bytes, and 44 times that as an object and the message that it becomes.
-func TestDecodeRefusesRecordsThatOutgrowTheMemory(t *testing.T) {
-	tiny := bytes.Repeat([]byte{12, 0, 0, 0, 1, 1, 0}, 100_000)
-	b := kmsg.RecordBatch{Attributes: 4, NumRecords: 100_000, LastOffsetDelta: 99_999}
-	b.Records = compress(t, kgo.ZstdCompression(), tiny)
-	require.Less(t, len(b.Records), 1000)
-	var err error
-	grown := allocated(func() { _, err = decodeSet(recordSet(b), 0) })
-	require.ErrorIs(t, err, kerr.MessageTooLarge)
-	require.Less(t, grown, 16<<20)
+func TestDecodeTakesTinyRecordsInParts(t *testing.T) {
+	const n, each = 40_000, 50 // a batch's offset deltas have one byte
+	var set []byte
+	for first := 0; first < n; first += each {
+		b := kmsg.RecordBatch{FirstOffset: int64(first), Attributes: 4, NumRecords: each, LastOffsetDelta: each - 1}
+		var tiny []byte
+		for i := range byte(each) {
+			tiny = append(tiny, 12, 0, 0, 2*i, 1, 1, 0)
+		}
+		b.Records = compress(t, kgo.ZstdCompression(), tiny)
+		set = append(set, recordSet(b)...)
+	}
+	next, parts := int64(0), 0
+	for ; next < n; parts++ {
+		var d *recordDecoder
+		var err error
+		grown := allocated(func() { d, err = decodeSet(set, next) })
+		require.NoError(t, err)
+		require.Less(t, grown, 16<<20)
+		require.LessOrEqual(t, totalOf(d.costs), testLimits.record)
+		require.Equal(t, next, d.records[0].offset)
+		next = d.records[len(d.records)-1].offset + 1
+	}
+	require.Greater(t, parts, 2)
+}
 
+func TestDecodeTakesALargeBatchInParts(t *testing.T) {
+	for name := range codecs {
+		t.Run(name, func(t *testing.T) {
+			const n = 900
+			rs := make([]kmsg.Record, n)
+			for i := range rs {
+				rs[i].Value = bytes.Repeat([]byte{byte(i)}, 500+i)
+			}
+			set := batchOf(t, name, 5, rs...)
+			next, parts := int64(5), 0
+			for ; next < n+5; parts++ {
+				d := &recordDecoder{from: next, next: next, aborts: newAborts(nil), inflate: newDecompressor(2 << 20),
+					limits: testLimits, room: &room{free: 250_000}}
+				require.NoError(t, d.decode(set))
+				for i, r := range d.records {
+					require.EqualValues(t, next+int64(i), r.offset)
+					require.Equal(t, rs[r.offset-5].Value, r.value)
+				}
+				require.NotEmpty(t, d.records)
+				next += int64(len(d.records))
+				require.Equal(t, next, d.next)
+			}
+			require.GreaterOrEqual(t, parts, 4)
+		})
+	}
+}
+
+// What can't be known of a batch that is taken in parts is found out before the first of them.
+func TestDecodeTakesNoPartOfABatchThatIsTooLarge(t *testing.T) {
+	bomb := make([]kmsg.Record, 100)
+	for i := range bomb {
+		bomb[i].Value = make([]byte, 1<<20)
+	}
+	for name := range codecs {
+		if name == "none" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			set := batchOf(t, name, 0, bomb...)
+			d := &recordDecoder{aborts: newAborts(nil), inflate: newDecompressor(64 << 20), limits: testLimits, room: &room{free: 12 << 20}}
+			var err error
+			grown := allocated(func() { err = d.decode(set) })
+			require.ErrorIs(t, err, kerr.MessageTooLarge)
+			require.Empty(t, d.records)
+			require.Zero(t, d.next)
+			require.Equal(t, 12<<20, d.room.free, "all is given back")
+			require.Less(t, grown, 40<<20)
+		})
+	}
+}
+
+func TestDecodeRefusesARecordThatOutgrowsTheMemory(t *testing.T) {
+	var err error
 	headers := append([]byte{0, 0, 0, 1, 1}, kbin.AppendVarint(nil, 200_000)...)
 	headers = append(headers, bytes.Repeat([]byte{0, 1}, 200_000)...)
-	b = kmsg.RecordBatch{NumRecords: 1, Records: append(kbin.AppendVarint(nil, int32(len(headers))), headers...)}
-	grown = allocated(func() { _, err = decodeSet(recordSet(b), 0) })
+	b := kmsg.RecordBatch{NumRecords: 1, Records: append(kbin.AppendVarint(nil, int32(len(headers))), headers...)}
+	grown := allocated(func() { _, err = decodeSet(recordSet(b), 0) })
 	require.ErrorIs(t, err, kerr.MessageTooLarge)
 	require.Less(t, grown, 4<<20)
 }

@@ -19,6 +19,7 @@ type exchange struct {
 	correlation int32
 	flexible    bool
 	limit       int
+	allocate    func(size int) ([]byte, error)
 }
 
 // exchanged is the body of the answer to an exchange.
@@ -59,7 +60,10 @@ func (e *exchange) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	body := make([]byte, size)
+	body, err := e.allocate(size)
+	if err != nil {
+		return nil, err
+	}
 	if _, err := io.ReadFull(rw, body); err != nil {
 		return nil, fmt.Errorf("read an answer of %d bytes: %w", size, err)
 	}

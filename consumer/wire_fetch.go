@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -35,9 +34,9 @@ type fetchPartition struct {
 type fetchOptions struct {
 	maxWait            time.Duration // how long the broker may wait for minBytes
 	minBytes, maxBytes int32         // of the response, before decompression
-	// maxMemory bounds what the response grows to, decompressed. Default and most maxDecodedBytes. What
-	// does not fit is left for a later fetch.
-	maxMemory int
+	// room is what the response and its records take up. What does not fit is left for a later fetch. Default none to
+	// speak of.
+	room *room
 }
 
 // fetchedPartition is the answer for one partition.
@@ -45,8 +44,9 @@ type fetchedPartition struct {
 	topic     string
 	partition int32
 	// records are those that read_committed shows, in the order of their offsets. They share memory
-	// with each other.
+	// with each other, which is what costs are about.
 	records []*fetchedRecord
+	costs   []cost
 	// epochs are the leader epochs of what was decoded, records or not.
 	epochs []epochStart
 	// from is the offset that was asked for.
@@ -56,8 +56,6 @@ type fetchedPartition struct {
 	next int64
 	// highWatermark, lastStable and logStart are -1 where the broker tells none.
 	highWatermark, lastStable, logStart int64
-	// bytes is what keeping the records costs in memory.
-	bytes int
 	// err is Kafka's error for the partition (package kerr), a *divergedError, or wraps kerr.CorruptMessage,
 	// kerr.MessageTooLarge or kerr.UnsupportedForMessageFormat where the batch at next cannot be decoded.
 	err error
@@ -70,10 +68,13 @@ func (w *wire) fetch(ctx context.Context, leader int32, parts []fetchPartition, 
 	if len(parts) == 0 {
 		return nil, nil
 	}
+	if opts.room == nil {
+		opts.room = &room{free: 4 * w.limits.batchBytes}
+	}
 	request := fetchRequest(parts, opts)
 	body, err := w.do(ctx, call{
 		broker: leader, request: request, min: fetchOldest, max: newestFetch(parts),
-		wait: opts.maxWait, limit: int(opts.maxBytes) + w.limits.batchBytes,
+		wait: opts.maxWait, limit: int(opts.maxBytes) + w.limits.batchBytes, allocate: opts.room.allocate,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("fetch %d partitions from broker %d: %w", len(parts), leader, err)
@@ -82,7 +83,7 @@ func (w *wire) fetch(ctx context.Context, leader int32, parts []fetchPartition, 
 	if err != nil {
 		return nil, fmt.Errorf("fetch %d partitions from broker %d: %w", len(parts), leader, err)
 	}
-	return w.decode(parts, answer, opts), nil
+	return w.decode(parts, answer, opts.room, len(body)), nil
 }
 
 // newestFetch is the highest version that can name the topics of all parts.
@@ -140,9 +141,12 @@ func keyOf(p fetchPartition, version int16) answerKey {
 	return answerKey{topic: p.topic, partition: p.partition}
 }
 
+// bytes is what keeping the records costs.
+func (f *fetchedPartition) bytes() int { return totalOf(f.costs) }
+
 // decode matches the answers to the parts. A broker that throttles a client answers nothing at all, with
 // no error, and holds back its next request itself (KIP-219).
-func (w *wire) decode(parts []fetchPartition, answer fetchResponse, opts fetchOptions) []fetchedPartition {
+func (w *wire) decode(parts []fetchPartition, answer fetchResponse, room *room, size int) []fetchedPartition {
 	out := make([]fetchedPartition, len(parts))
 	place := make(map[answerKey]int, len(parts))
 	for i, p := range parts {
@@ -153,31 +157,26 @@ func (w *wire) decode(parts []fetchPartition, answer fetchResponse, opts fetchOp
 			out[i].err = fmt.Errorf("fetch %s/%d@%d: %w", p.topic, p.partition, p.offset, errLeftOut)
 		}
 	}
-	room := &budget{limits: w.limits, most: min(cmp.Or(opts.maxMemory, w.limits.memory), w.limits.memory)}
-	whole := 0 // bytes of records in the answer
-	for _, a := range answer.partitions {
-		whole += len(a.records)
-	}
 	for _, a := range answer.partitions {
 		key := answerKey{topic: a.topic, topicID: a.topicID, partition: a.partition}
 		if i, ok := place[key]; ok {
-			out[i] = w.decodePartition(parts[i], a, room, whole)
+			out[i] = w.decodePartition(parts[i], a, room, size)
 		}
 	}
 	return out
 }
 
-// decodePartition decodes one partition of an answer. A partition's records that are less than half of the answer do not
-// keep the rest of it in memory.
-func (w *wire) decodePartition(p fetchPartition, a partitionResponse, room *budget, whole int) fetchedPartition {
+// decodePartition decodes one partition of an answer of so many bytes.
+func (w *wire) decodePartition(p fetchPartition, a partitionResponse, room *room, size int) fetchedPartition {
 	d := recordDecoder{
 		topicPartition: topicPartition{p.topic, p.partition},
 		from:           p.offset,
 		next:           p.offset,
 		aborts:         newAborts(a.aborted),
 		inflate:        w.inflate,
-		budget:         room,
-		copies:         2*len(a.records) < whole,
+		limits:         w.limits,
+		room:           room,
+		body:           size,
 	}
 	err := kerr.ErrorForCode(a.errorCode)
 	if err == nil && a.diverged != nil {
@@ -191,7 +190,7 @@ func (w *wire) decodePartition(p fetchPartition, a partitionResponse, room *budg
 	}
 	return fetchedPartition{
 		topic: p.topic, partition: p.partition,
-		records: d.records, epochs: d.epochs, from: p.offset, next: d.next, bytes: d.bytes,
+		records: d.records, costs: d.costs, epochs: d.epochs, from: p.offset, next: d.next,
 		highWatermark: a.highWatermark, lastStable: a.lastStable, logStart: a.logStart,
 		err: err,
 	}

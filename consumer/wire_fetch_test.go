@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"bytes"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/dedup/memory"
 )
 
 var codecs = map[string]kgo.CompressionCodec{
@@ -239,7 +241,7 @@ func TestFetchDeliversABatchLargerThanAskedFor(t *testing.T) {
 		got, err := w.one(t.Context(), leader, part, small)
 		require.NoError(t, err)
 		require.NotEmpty(t, got.records)
-		require.GreaterOrEqual(t, got.bytes, 1<<20)
+		require.GreaterOrEqual(t, got.bytes(), 1<<20)
 		require.Equal(t, []string{large + "1", large + "2", "small"}, valuesOf(w.all(t, topic, 0, small)))
 	})
 }
@@ -256,13 +258,44 @@ func TestFetchStopsWhereItsMemoryEndsAndLosesNothing(t *testing.T) {
 		}
 		leader, part := w.at(t, topic, 0)
 		tight := eager
-		tight.maxMemory = 250_000
+		tight.room = &room{free: 250_000}
 		got, err := w.one(t.Context(), leader, part, tight)
 		require.NoError(t, err)
 		require.Len(t, got.records, 2)
 		require.EqualValues(t, 2, got.next)
-		require.LessOrEqual(t, got.bytes, tight.maxMemory)
-		tight.maxMemory = 1
-		requireSame(t, sent, w.all(t, topic, 0, tight))
+		require.LessOrEqual(t, got.bytes(), 250_000)
+	})
+}
+
+// A fetch that begins with too little memory is begun anew with what it lacked.
+func TestFetchGetsThroughHoweverLittleMemoryItBeginsWith(t *testing.T) {
+	onBrokers(t, func(t *testing.T, w *testWire) {
+		topic := w.topic(t)
+		random := make([]byte, 400_000)
+		_, _ = rand.Read(random)
+		sent := values("small", strings.Repeat("large", 100_000), string(random), "small")
+		for i, codec := range []kgo.CompressionCodec{kgo.NoCompression(), kgo.GzipCompression(), kgo.ZstdCompression(), kgo.NoCompression()} {
+			produce(t, w.client(t, topic, kgo.ProducerBatchCompression(codec)), sent[i])
+		}
+		account := memory.New(100_000)
+		r := &room{account: account}
+		leader, part := w.at(t, topic, 0)
+		var records []*fetchedRecord
+		for tries := 0; len(records) < len(sent); tries++ {
+			require.Less(t, tries, 20)
+			require.NoError(t, r.begin(t.Context(), 1))
+			got, err := w.one(t.Context(), leader, part, fetchOptions{maxWait: time.Second, minBytes: 1, maxBytes: 1000, room: r})
+			again := r.end(got.next > part.offset, err)
+			require.True(t, err == nil || again, "%v", err)
+			if err != nil {
+				r = r.successor()
+				continue
+			}
+			require.Equal(t, got.bytes(), account.Used())
+			records, part.offset = append(records, got.records...), got.next
+			account.Give(got.bytes())
+		}
+		requireSame(t, sent, records)
+		require.Zero(t, account.Used())
 	})
 }

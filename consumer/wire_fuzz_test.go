@@ -116,7 +116,7 @@ func (w *wire) decodeAnswer(body []byte, version int16) ([]fetchedPartition, err
 		first := answer.partitions[0]
 		part.topic, part.topicID, part.partition = first.topic, first.topicID, first.partition
 	}
-	return w.decode([]fetchPartition{part}, answer, eager), nil
+	return w.decode([]fetchPartition{part}, answer, &room{free: 4 << 20}, len(body)), nil
 }
 
 // checkFetched checks what a caller relies on, whatever the broker sent.

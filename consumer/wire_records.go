@@ -1,14 +1,10 @@
 package consumer
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
-	"slices"
 	"unsafe"
 
-	"github.com/twmb/franz-go/pkg/kbin"
-	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/firstseen/firstseen/dedup"
 )
@@ -17,8 +13,8 @@ const (
 	// maxBatchBytes bounds one record batch, on its way and decompressed. A topic's max.message.bytes
 	// is 1 MiB where nobody raised it.
 	maxBatchBytes = 64 << 20
-	// maxDecodedBytes bounds what one fetch response grows to in memory.
-	maxDecodedBytes = 256 << 20
+	// maxRecordBytes bounds what one record costs in memory, with its headers.
+	maxRecordBytes = 128 << 20
 )
 
 // What a record and a header cost on top of their bytes, with the message that a record becomes. A record of 7 bytes,
@@ -30,60 +26,50 @@ const (
 	leastHeader = 2
 )
 
-// decodeLimits bounds the memory that decoding takes.
+// decodeLimits bounds what decoding takes, whatever memory there is.
 type decodeLimits struct {
 	batchBytes int // of one batch, decompressed
-	memory     int // of a response: batches, records and headers
+	record     int // of one record in memory
 }
 
-// errNoRoom says that a batch did not fit beside the ones before it; a later fetch begins with it.
-var errNoRoom = errors.New("no room left for a batch")
+// errNoRoom says that records did not fit beside the ones before them; a later fetch begins with them.
+var errNoRoom = errors.New("no room left for a record")
 
-// budget is the memory that one response may grow to. A batch claims what it needs before allocating.
-type budget struct {
-	limits decodeLimits
-	most   int // of the response, once there is a batch in it
-	used   int
-	batch  int // claimed by the batch at hand
+// cost is what some records take in memory, until the last of them, before the offset next, is done.
+type cost struct {
+	next  int64
+	bytes int
 }
 
-func (b *budget) begin() { b.batch = 0 }
+// costStep is how much is given back at once, at least.
+const costStep = 64 << 10
 
-// claim tells a batch that is too large by itself from one that comes too late in the response. The first
-// batch has all of the limit, so that a small budget slows a fetch down and never stops it.
-func (b *budget) claim(n int) error {
-	b.batch += n
-	switch {
-	case b.batch > b.limits.memory:
-		return fmt.Errorf("%w: more than %d bytes in memory", errTooLarge, b.limits.memory)
-	case b.used > 0 && b.used+b.batch > b.most:
-		return errNoRoom
+func totalOf(costs []cost) (bytes int) {
+	for _, c := range costs {
+		bytes += c.bytes
 	}
-	return nil
+	return bytes
 }
 
-// keep charges the batch at hand and returns what it costs.
-func (b *budget) keep() int {
-	b.used += b.batch
-	return b.batch
-}
-
-// recordDecoder decodes the record set of one partition. It takes a batch as a whole or not at all:
-// kgo.ProcessFetchPartition stops at a record that it cannot read and goes on with the next batch,
+// recordDecoder decodes the record set of one partition. It takes a batch as a whole or, where there is no room for that,
+// its first records, and the next fetch begins in its midst. Of a batch that is at fault it takes nothing that it has not
+// seen to be right: kgo.ProcessFetchPartition stops at a record that it cannot read and goes on with the next batch,
 // which loses the records between in silence.
 type recordDecoder struct {
 	topicPartition
 	from    int64 // the offset asked for
 	aborts  *aborts
 	inflate *decompressor
-	budget  *budget
-	copies  bool // records are copied out of the response, most of which is not theirs
+	limits  decodeLimits
+	room    *room
+	body    int // bytes of the answer that the set is part of
 
 	records []*fetchedRecord
+	costs   []cost
 	epochs  []epochStart
 	next    int64
-	bytes   int
 	names   []dedup.Header // headers of the last record, whose names mostly come again
+	fresh   []cost         // of the batch at hand
 }
 
 // decode takes batches until the set ends or one is at fault. A fault behind progress is left for the
@@ -116,59 +102,61 @@ func (d *recordDecoder) take(b *batch) error {
 		return nil
 	}
 	if !d.aborts.covers(b) && len(b.payload) > 0 {
-		records, err := d.read(b)
-		if err != nil {
+		if err := d.read(b); err != nil {
 			return err
 		}
-		d.keep(b, records)
 	}
-	d.epochs = noteEpoch(d.epochs, max(b.first, d.next)+1, b.leaderEpoch)
-	d.next = b.last + 1
+	d.moveTo(b, b.last+1)
 	return nil
 }
 
-// read decompresses and decodes a batch within the budget.
-func (d *recordDecoder) read(b *batch) ([]fetchedRecord, error) {
-	d.budget.begin()
-	if err := d.budget.claim(len(b.payload)); err != nil {
-		return nil, err
-	}
-	raw, err := d.inflate.Decompress(b.payload, b.codec())
-	switch {
-	case errors.Is(err, errTooLarge):
-		return nil, err
-	case err != nil:
-		return nil, corrupt("decompress the batch at offset %d: %v", b.first, err)
-	case int(b.count) > len(raw)/leastRecord:
-		return nil, corrupt("%d records in %d bytes", b.count, len(raw))
-	}
-	if err := d.budget.claim(len(raw) - len(b.payload) + int(b.count)*recordCost); err != nil {
-		return nil, err
-	}
-	if d.copies && b.codec() == kgo.CodecNone {
-		raw = bytes.Clone(raw)
-	}
-	r := recordReader{Reader: kbin.Reader{Src: raw}, batch: *b, budget: d.budget, names: d.names}
-	records, err := r.all()
-	d.names = r.names
-	return records, err
+// moveTo moves next to an offset in a batch, or past it.
+func (d *recordDecoder) moveTo(b *batch, next int64) {
+	d.epochs = noteEpoch(d.epochs, max(b.first, d.next)+1, b.leaderEpoch)
+	d.next = next
 }
 
-// keep delivers the records from next on, and lets a control record end its producer's transaction.
-func (d *recordDecoder) keep(b *batch, records []fetchedRecord) {
-	if b.has(controlFlag) {
-		if len(records) > 0 && isAbort(records[0].key) {
+// read decompresses and decodes a batch.
+func (d *recordDecoder) read(b *batch) error {
+	in, err := d.inflate.open(b.payload, b.codec(), d.room)
+	if err != nil {
+		return faultOf(b, err)
+	}
+	defer in.close()
+	r := recordReader{d: d, in: in, batch: b, known: len(d.records), costs: d.fresh[:0]}
+	err = r.all()
+	d.fresh = r.costs
+	switch {
+	case errors.Is(err, errNoRoom) && !b.has(controlFlag) && len(d.records) > r.known:
+		if _, tooLarge := in.rest(); tooLarge != nil {
+			r.undo()
+			return faultOf(b, tooLarge)
+		}
+		d.moveTo(b, d.records[len(d.records)-1].offset+1)
+		r.keep()
+		return err
+	case err != nil:
+		r.undo()
+		return faultOf(b, err)
+	case b.has(controlFlag): // its record ends its producer's transaction
+		if len(d.records) > r.known && isAbort(d.records[r.known].key) {
 			d.aborts.end(b.producerID)
 		}
-		return
+		r.undo()
+		return nil
 	}
-	d.records = slices.Grow(d.records, len(records))
-	for i := range records {
-		if records[i].offset >= d.next {
-			d.records = append(d.records, &records[i])
+	r.keep()
+	return nil
+}
+
+// faultOf says what is wrong with a batch.
+func faultOf(b *batch, err error) error {
+	for _, known := range []error{errNoRoom, errTooLarge, kerr.CorruptMessage} {
+		if errors.Is(err, known) {
+			return err
 		}
 	}
-	d.bytes += d.budget.keep()
+	return corrupt("decompress and read the batch at offset %d: %v", b.first, err)
 }
 
 // isAbort reads the key of a control record: a version, then the type, 0 for abort (KIP-98).

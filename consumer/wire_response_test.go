@@ -106,11 +106,11 @@ func TestReadFetchResponseRefusesForgedLengths(t *testing.T) {
 func TestDecodeNoticesAPartitionThatTheBrokerLeftOut(t *testing.T) {
 	w := newWire(nil, nil, "", 0)
 	parts := []fetchPartition{{topic: "orders", partition: 3, offset: 5}}
-	got := w.decode(parts, fetchResponse{version: fetchByName}, eager)
+	got := w.decode(parts, fetchResponse{version: fetchByName}, &room{}, 0)
 	require.ErrorIs(t, got[0].err, errLeftOut)
 	require.ErrorContains(t, got[0].err, "orders/3@5")
 
-	got = w.decode(parts, fetchResponse{version: fetchByName, throttled: true}, eager)
+	got = w.decode(parts, fetchResponse{version: fetchByName, throttled: true}, &room{}, 0)
 	require.NoError(t, got[0].err, "a throttled client gets nothing at all")
 	require.EqualValues(t, 5, got[0].next)
 	require.EqualValues(t, -1, got[0].lastStable)

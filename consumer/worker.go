@@ -28,7 +28,6 @@ type worker struct {
 	messages []dedup.Message // taken and decoded, not yet processed
 	next     int64           // the offset after them
 	size     int             // their keys, values and headers
-	bytes    int             // their share of the memory
 	limit    int             // messages a batch; lowered where batches take too long
 
 	caution     *caution  // nil: the position was not acquired
@@ -43,7 +42,6 @@ func newWorker(s *session, p *partition) *worker {
 }
 
 func (w *worker) run() {
-	defer func() { w.session.c.memory.giveBack(w.bytes) }()
 	defer w.leave()
 	if !w.start() {
 		return
@@ -260,7 +258,6 @@ func (w *worker) fill() {
 	for len(w.messages) < w.limit {
 		t := w.partition.take(w.limit-len(w.messages), cfg.MaxBatchBytes-w.size)
 		w.next = max(w.next, t.next)
-		w.bytes += t.bytes
 		if len(t.records) == 0 {
 			return
 		}
@@ -321,15 +318,10 @@ func (w *worker) cut() (n int, next int64) {
 func (w *worker) drop(n int, next int64) {
 	s := w.session
 	s.offsets.processed(w.partition.topicPartition, reading{next, w.partition.epochAt(next)})
-	freed := w.bytes
-	if n < len(w.messages) {
-		freed = w.bytes / len(w.messages) * n
-	}
 	for i := range w.messages[:n] {
 		w.size -= w.messages[i].Size()
 	}
-	w.bytes -= freed
-	s.c.memory.giveBack(freed)
+	s.c.memory.Give(w.partition.done(next))
 	if w.messages = w.messages[n:]; len(w.messages) == 0 {
 		w.messages = nil // a handler that was left behind may still read it
 	}
@@ -364,5 +356,18 @@ func (w *worker) recover(err error, n int, retry retries) bool {
 	w.limit = w.caution.failed(s.ctx, err, n, w.limit)
 	pause := retry.next()
 	w.partition.waitFor(err, "offset", w.position.Next, "messages", n)
+	w.yield()
 	return sleep(s.ctx, pause)
 }
+
+// yield gives up all that the worker has, to read it again after a wait, where others lack memory: a partition that is held
+// must not keep them from going on.
+func (w *worker) yield() {
+	if s := w.session; s.c.memory.Short() {
+		s.c.memory.Give(w.partition.reread(w.position.Next))
+		w.forget()
+	}
+}
+
+// forget drops what was taken and not processed, which is to be read again.
+func (w *worker) forget() { w.messages, w.size, w.next = nil, 0, w.position.Next }

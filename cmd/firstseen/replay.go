@@ -202,6 +202,7 @@ func (r *replay) replay(ctx context.Context, cmd *cobra.Command, cfg config.Conf
 }
 
 func (r *replay) reader(s consumer.Config) (*consumer.Reader, error) {
+	boundMemory(s.BufferBytes)
 	return consumer.NewReader(consumer.ReaderConfig{
 		Brokers: s.Brokers, ClientID: s.ClientID, TLS: s.TLS, SASL: s.SASL, OnLoss: consumer.Policy(r.onLoss),
 		MaxBatch: s.MaxBatch, MaxBatchBytes: s.MaxBatchBytes, Concurrency: s.Transactions, BufferBytes: s.BufferBytes,

@@ -51,8 +51,8 @@ Metrics are at /metrics where http.listen is set. Metrics and traces go to an Op
 OTEL_EXPORTER_OTLP_ENDPOINT says where one is (OTLP over HTTP, port 4318 as a rule); OpenTelemetry's other variables work too.
 docs/METRICS.md lists the metrics.
 
-The process takes about twice fetch.buffer and 80 MiB of memory at its top rate. Where that is too much, set GOMEMLIMIT
-(see Go's runtime package) to fetch.buffer + 40 MiB: it then stays below fetch.buffer + 64 MiB, at a lower top rate.
+The process takes no more memory than fetch.buffer, the largest message and 64 MiB, whatever topics hold: see OPERATIONS,
+sizes. It limits Go's heap to fetch.buffer + 40 MiB for that; GOMEMLIMIT (see Go's runtime package) overrules it.
 
 Exit codes:
   0    ended by a signal, cleanly; or --check found no fault
@@ -128,6 +128,7 @@ func run(ctx context.Context, live *config.Live, log *slog.Logger, migrate bool)
 	if err != nil {
 		return err
 	}
+	boundMemory(settings.BufferBytes)
 	c, err := consumer.New(settings, processor)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ const (
 	Handler     = "handler"
 	MaxParked   = "max_parked"
 	Undecodable = "undecodable"
+	Memory      = "memory"
 	OpenTx      = "open_transaction"
 	TopicReset  = "topic_reset"
 	CutOff      = "cut_off"
@@ -59,6 +60,8 @@ var catalogue = []Entry{
 		Do: "see why their handler fails, or resume it; the partition goes on by itself"},
 	{Code: Undecodable, Means: "the next records can't be decoded",
 		Do: "repair or delete the batch on the broker, or raise fetch.buffer where it is too small for it; they are fetched again"},
+	{Code: Memory, Means: "nothing can be fetched: all memory that fetch.buffer allows is in use", Level: slog.LevelWarn,
+		Do: "see why handlers take long, or raise fetch.buffer; the partition goes on when some of it is given back"},
 	{Code: OpenTx, Means: "a producer's open transaction holds the partition back", Level: slog.LevelWarn,
 		Do: "see whether the producer lives; else end its transaction with kafka-transactions.sh"},
 	{Code: TopicReset, Means: "the topic was deleted and created again", Decision: true,

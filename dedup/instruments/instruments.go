@@ -70,6 +70,12 @@ func (i *Instrument) Gauge(m metric.Meter) metric.Float64ObservableGauge {
 	return handled(g, err)
 }
 
+// Total makes the instrument, a counter that is asked for what it has come to.
+func (i *Instrument) Total(m metric.Meter) metric.Float64ObservableCounter {
+	c, err := m.Float64ObservableCounter(i.Name, metric.WithUnit(i.Unit), metric.WithDescription(i.About))
+	return handled(c, err)
+}
+
 // handled reports an error where OpenTelemetry has its own reported: the instrument works all the same, or does nothing.
 func handled[T any](instrument T, err error) T {
 	if err != nil {

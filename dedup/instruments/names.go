@@ -122,11 +122,15 @@ var (
 	})
 	BufferUsed = define(fromKafka, Instrument{
 		Name: "firstseen.buffer.usage", Kind: Gauge, Unit: "By", Attributes: keys(Group),
-		About: "Records that are fetched ahead, decompressed.",
+		About: "What the process holds of messages: answers of brokers, decompressed, read ahead, in hand, loaded of parked ones.",
 	})
 	BufferLimit = define(fromKafka, Instrument{
 		Name: "firstseen.buffer.limit", Kind: Gauge, Unit: "By", Attributes: keys(Group),
-		About: "What fetch.buffer allows for them.",
+		About: "What fetch.buffer allows for it. One large message may exceed it.",
+	})
+	BufferWait = define(fromKafka, Instrument{
+		Name: "firstseen.buffer.wait", Kind: Counter, Unit: "s", Attributes: keys(Group),
+		About: "How long fetches and lane workers have waited for memory, all together. In a backlog that is as it should be.",
 	})
 	ConsumerState = define(fromKafka, Instrument{
 		Name: "firstseen.consumer.state", Kind: Gauge, Unit: "{state}", Attributes: keys(Group, State),

@@ -205,7 +205,8 @@ type Batch struct {
 
 // Fetch is how messages are read ahead.
 type Fetch struct {
-	// Buffer bounds the messages that are read ahead, decompressed, in memory. Default 64MiB.
+	// Buffer bounds the messages that are in memory: read ahead, decompressed, being processed, loaded of the parked ones. The
+	// process takes no more than that, the largest message and 64MiB. Default 64MiB.
 	Buffer Size `koanf:"buffer"`
 	// Wait is how long a broker waits for new messages before it answers. Default 500ms.
 	Wait time.Duration `koanf:"wait"`
