@@ -104,6 +104,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		tellHolds(ctx, holdTeller{registry: c.holds, store: c.processor.Store(), consumer: c.cfg.Group, log: c.log})
 	})
 	wg.Go(func() { c.makePartitions(ctx) })
+	c.processor.Draw(c.memory)
 	wg.Go(func() { c.processor.RunLanes(ctx) })
 	if c.cfg.DeadTopic != "" {
 		wg.Go(func() { newDeadTopic(c).run(ctx) })

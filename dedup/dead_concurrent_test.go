@@ -80,7 +80,7 @@ func (w *ward) claimAndLoad() (*dedup.Tx, *dedup.Batch) {
 	w.t.Helper()
 	claims, err := w.store.ClaimLanes(w.t.Context(), "book", 10, time.Hour)
 	require.NoError(w.t, err)
-	tx, batch, err := w.store.LoadLanes(w.t.Context(), claims, 1)
+	tx, batch, err := w.store.LoadLanes(w.t.Context(), claims, 1, 0)
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { tx.Rollback(context.Background()) })
 	return tx, batch
@@ -135,7 +135,7 @@ func TestRedriveIntoAClaimedLaneTakesTheClaim(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, claims, 1)
 	w.redrive(dedup.Filter{})
-	stale, batch, err := w.store.LoadLanes(t.Context(), claims, 1)
+	stale, batch, err := w.store.LoadLanes(t.Context(), claims, 1, 0)
 	require.NoError(t, err)
 	defer stale.Rollback(t.Context())
 	require.Empty(t, batch.Entries, "what was claimed was the lane with another first message")

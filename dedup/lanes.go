@@ -1,6 +1,7 @@
 package dedup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,15 +48,16 @@ func (s *Store) ClaimLanes(ctx context.Context, handler string, limit int, lease
 // waits for the old one's, who would end it.
 const idleLimit = `select set_config('idle_in_transaction_session_timeout', $1, true)`
 
-// loadBytes bounds what LoadLanes reads of keys, headers and payloads.
-const loadBytes = 16 << 20
+// LoadBytes is what LoadLanes reads of keys, headers and payloads at most, where nothing less is asked for.
+const LoadBytes = 16 << 20
 
 // LoadLanes opens a transaction on claimed lanes and reads up to each of the first messages of every lane, in order.
-// Where that is more than 16 MiB, the last lanes get fewer or none.
+// Where that is more than so many bytes, 0 standing for LoadBytes, the last lanes get fewer or none. The first message comes
+// however large it is.
 // The transaction's entries are in the batch that it returns; who handles them sets their State, Attempts, Reason,
 // Error and Due, or leaves one that was not tried Parked as it came, and ends the transaction like Accept's. Lanes
 // that somebody else has taken since are left out.
-func (s *Store) LoadLanes(ctx context.Context, claims []Claim, each int) (*Tx, *Batch, error) {
+func (s *Store) LoadLanes(ctx context.Context, claims []Claim, each, bytes int) (*Tx, *Batch, error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("load lanes: %w", err)
@@ -71,11 +73,11 @@ func (s *Store) LoadLanes(ctx context.Context, claims []Claim, each int) (*Tx, *
 	q := &pgx.Batch{}
 	q.BeginTx(pinned)
 	q.Queue(idleLimit, strconv.FormatInt(s.cfg.IdleAfter.Milliseconds(), 10))
-	q.Queue(s.sql.loadLanes, append(claimColumns(claims), each, loadBytes)...).Query(func(rows pgx.Rows) error {
+	q.Queue(s.sql.loadLanes, append(claimColumns(claims), each, cmp.Or(bytes, LoadBytes))...).Query(func(rows pgx.Rows) error {
 		return tx.readLanes(rows, claims)
 	})
 	q.Queue(savepoint)
-	err = answered(ctx, s.answerTo(loadBytes), func(ctx context.Context) error {
+	err = answered(ctx, s.answerTo(LoadBytes), func(ctx context.Context) error {
 		results := conn.SendBatch(ctx, q)
 		tx.handler.Tx = results.Tx()
 		return results.Close()

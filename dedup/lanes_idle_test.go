@@ -25,7 +25,7 @@ func TestLanesOfAStoppedProcessAreFreeAfterAWhile(t *testing.T) {
 		require.NoError(t, err)
 		return claims
 	}
-	stopped, _, err := s.store.LoadLanes(t.Context(), claim(), 1)
+	stopped, _, err := s.store.LoadLanes(t.Context(), claim(), 1, 0)
 	require.NoError(t, err)
 	require.Empty(t, claim(), "while the transaction is open")
 

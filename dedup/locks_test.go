@@ -76,7 +76,7 @@ func TestLanesAreLoadedInTheirOrder(t *testing.T) {
 	release := s.hold(lockLane, lanes[0])
 	var loading errgroup.Group
 	loading.Go(func() error {
-		tx, _, err := s.store.LoadLanes(context.Background(), claims, 1)
+		tx, _, err := s.store.LoadLanes(context.Background(), claims, 1, 0)
 		if err == nil {
 			tx.Rollback(context.Background())
 		}
@@ -93,7 +93,7 @@ func TestLoadedLanesAreNobodyElses(t *testing.T) {
 	lanes := s.parkTwo()
 	claims, err := s.store.ClaimLanes(t.Context(), "h", 10, 0)
 	require.NoError(t, err)
-	tx, batch, err := s.store.LoadLanes(t.Context(), claims, 1)
+	tx, batch, err := s.store.LoadLanes(t.Context(), claims, 1, 0)
 	require.NoError(t, err)
 	defer tx.Rollback(t.Context())
 	require.Len(t, batch.Entries, 2)
@@ -113,7 +113,7 @@ func TestClaimThatWasLostLoadsNothing(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.store.ClaimLanes(t.Context(), "h", 10, time.Minute)
 	require.NoError(t, err)
-	tx, batch, err := s.store.LoadLanes(t.Context(), lost, 1)
+	tx, batch, err := s.store.LoadLanes(t.Context(), lost, 1, 0)
 	require.NoError(t, err)
 	defer tx.Rollback(t.Context())
 	require.Empty(t, batch.Entries)

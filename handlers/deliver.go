@@ -64,6 +64,7 @@ type delivery struct {
 	claim   dedup.Claim
 	until   time.Time      // the lease's end
 	message *dedup.Message // nil where there is none to deliver
+	loan    *loan          // for the message
 	counted bool           // its attempt was counted before the call
 	putOff  bool           // it is not made now
 	buried  bool           // it has killed the process too often
@@ -166,18 +167,20 @@ func (d *dispatcher) claim(ctx, calls context.Context) error {
 	if err != nil || len(claims) == 0 {
 		return err
 	}
-	found, err := d.peek(ctx, claims)
+	found, loan, err := d.peek(ctx, claims)
 	for _, c := range claims {
-		d.start(calls, &delivery{claim: c, until: until, message: found[laneOf{c.Scope, c.Lane}]})
+		m := found[laneOf{c.Scope, c.Lane}]
+		d.start(calls, &delivery{claim: c, until: until, message: m, loan: loan.split(m)})
 	}
+	loan.give()
 	return err
 }
 
 // peek reads the first message of each lane.
-func (d *dispatcher) peek(ctx context.Context, claims []dedup.Claim) (map[laneOf]*dedup.Message, error) {
-	tx, batch, err := d.p.cfg.Store.LoadLanes(ctx, claims, 1)
+func (d *dispatcher) peek(ctx context.Context, claims []dedup.Claim) (map[laneOf]*dedup.Message, *loan, error) {
+	tx, batch, lent, err := d.p.load(ctx, claims, 1)
 	if err != nil {
-		return nil, err
+		return nil, &loan{large: func() {}}, err
 	}
 	tx.Rollback(ctx)
 	found := make(map[laneOf]*dedup.Message, len(batch.Entries))
@@ -185,7 +188,7 @@ func (d *dispatcher) peek(ctx context.Context, claims []dedup.Claim) (map[laneOf
 		e := &batch.Entries[i]
 		found[laneOf{e.Scope, e.Lane}] = e.Message
 	}
-	return found, nil
+	return found, lent, nil
 }
 
 // start makes the call in a goroutine of its own.

@@ -21,6 +21,9 @@ func (d *dispatcher) writeDown(ctx context.Context) error {
 		if err := d.settle(ctx, d.ended[:n]); err != nil {
 			return err
 		}
+		for _, call := range d.ended[:n] {
+			call.loan.give()
+		}
 		d.ended = slices.Delete(d.ended, 0, n)
 	}
 	return nil
@@ -31,6 +34,9 @@ func (d *dispatcher) isOver(call *delivery) bool {
 	over := time.Now().After(call.until)
 	if over && call.tried {
 		d.lost(call)
+	}
+	if over {
+		call.loan.give()
 	}
 	return over
 }
@@ -66,7 +72,7 @@ func (d *dispatcher) settle(ctx context.Context, calls []*delivery) error {
 			return err
 		}
 	}
-	tx, batch, err := d.p.cfg.Store.LoadLanes(ctx, claims, 1)
+	tx, batch, err := d.p.cfg.Store.LoadLanes(ctx, claims, 1, 0)
 	if err != nil {
 		return err
 	}

@@ -151,10 +151,11 @@ func (p *Processor) workTogether(ctx context.Context, target *registered, claims
 		each = 1
 	}
 	err := p.again(ctx, each*len(claims), func(known *findings) error {
-		tx, batch, err := p.cfg.Store.LoadLanes(ctx, claims, each)
+		tx, batch, loan, err := p.load(ctx, claims, each)
 		if err != nil {
 			return err
 		}
+		defer loan.give()
 		defer tx.Rollback(ctx)
 		if len(batch.Entries) == 1 {
 			of = place(batch.Entries[0].Message)

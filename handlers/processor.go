@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,6 +17,7 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/instruments"
+	"github.com/firstseen/firstseen/dedup/memory"
 )
 
 // Stage is a point in the life of a batch, for Config.Observe.
@@ -64,6 +66,8 @@ type Config struct {
 // Processor processes batches, each in one transaction. It is safe for concurrent use; the batches of one
 // partition must come one after the other.
 type Processor struct {
+	loading  sync.Mutex // held while parked messages are loaded, and longer while one is large
+	memory   *memory.Account
 	cfg      Config
 	wakes    wakes
 	pauses   pauses

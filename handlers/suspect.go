@@ -359,10 +359,11 @@ func (s *suspect) try(ctx context.Context, known *findings) error {
 }
 
 func (s *suspect) handle(ctx context.Context, known *findings) error {
-	tx, batch, err := s.p.cfg.Store.LoadLanes(ctx, []dedup.Claim{s.claim}, 1)
+	tx, batch, loan, err := s.p.load(ctx, []dedup.Claim{s.claim}, 1)
 	if err != nil {
 		return err
 	}
+	defer loan.give()
 	defer tx.Rollback(ctx)
 	s.met = len(batch.Entries) > 0
 	for i := range batch.Entries {

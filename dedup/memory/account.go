@@ -102,6 +102,9 @@ func (a *Account) Take(ctx context.Context, n, item int) error {
 	return context.Cause(ctx)
 }
 
+// Add counts n bytes that are in memory already, whatever the limit; fewer where n is negative.
+func (a *Account) Add(n int) { a.Give(-n) }
+
 // Give gives n bytes back.
 func (a *Account) Give(n int) {
 	if n == 0 {
