@@ -46,5 +46,9 @@ func (w *worker) hasRoom() bool {
 	if held {
 		w.tellProgress()
 	}
+	if w.yielded {
+		w.resume()
+		return w.await()
+	}
 	return s.ctx.Err() == nil
 }

@@ -75,7 +75,7 @@ type Config struct {
 	// is being processed, and what is loaded of parked messages. One message that is larger than half of it may exceed it, and
 	// one batch of a producer as brokers store it. To bound the process limit Go's heap too, which else grows to twice what
 	// it holds: with debug.SetMemoryLimit(BufferBytes + HeapBeside) it takes no more than BufferBytes, one largest message and
-	// 64 MiB, whatever topics hold. `firstseen run` does so by itself. Default DefaultBufferBytes.
+	// 64 MiB, whatever topics hold. `firstseen run` does so by itself. Default DefaultBufferBytes, and at least 4 MiB.
 	BufferBytes int
 	// FetchWait is how long a broker waits for new records before it answers. Default 500 ms.
 	FetchWait time.Duration
@@ -115,6 +115,9 @@ type Config struct {
 
 // DefaultBufferBytes is Config.BufferBytes where nothing is said: 64 MiB.
 const DefaultBufferBytes = 64 << 20
+
+// leastBufferBytes is below what batches are taken in so small parts that they are fetched again and again.
+const leastBufferBytes = 4 << 20
 
 // HeapBeside is how much more than Config.BufferBytes Go's heap needs to work well: 40 MiB.
 const HeapBeside = 40 << 20
@@ -160,6 +163,7 @@ const (
 // prepared fills in the defaults and reports every fault of the config at once.
 func (c Config) prepared(registered []string) (Config, error) {
 	c.setDefaults()
+	c.BufferBytes = max(c.BufferBytes, leastBufferBytes)
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if len(c.Brokers) == 0 {

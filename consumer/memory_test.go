@@ -12,14 +12,18 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/handlers"
 )
 
 const (
@@ -135,4 +139,30 @@ func TestHostileTopicsStayWithinTheMemory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What partitions have that are held would be all of the memory.
+func TestHeldPartitionsKeepNoOtherFromMemory(t *testing.T) {
+	const partitions, each, goes = 30, 200, 29
+	s := newStage(t, consumertest.NewFake(t, kfake.NumBrokers(1)).Addr, partitions)
+	var rs []*kgo.Record
+	for i := range partitions * each {
+		r := s.record(fmt.Sprint("key", i), "", uuid.NewString())
+		r.Value, r.Partition = make([]byte, 20_000), int32(i%partitions)
+		rs = append(rs, r)
+	}
+	consumertest.ProduceTo(t, s.addr, rs...)
+	only := handlers.Each(handlers.HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+		if m.Partition != goes {
+			return errors.New("it is parked")
+		}
+		return obey(ctx, tx, m)
+	}))
+	s.start(s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
+		cc.BufferBytes, cc.MaxParked = 4<<20, 1
+		require.NoError(t, hc.Handlers.Add(handlers.Registration{Name: "effect", Topics: []string{s.topic}, Handler: only,
+			Retry: handlers.Retry{Base: time.Hour, Cap: time.Hour}}))
+	}))
+	s.awaitEffects(each, 2*time.Minute)
+	require.Equal(t, each, s.count(`select count(*) from effects where "partition" = $1`, goes))
 }

@@ -41,7 +41,7 @@ type partition struct {
 	taken       []cost           // of what the worker has taken and is not done with
 	served      time.Time        // when a fetch brought something last
 	dry         bool             // the last answer brought nothing new
-	resting     bool             // an operator has paused it: nothing is fetched, nor kept
+	resting     bool             // its worker waits: nothing is fetched, nor kept
 	front       time.Time        // of the first message that is not processed; zero: none is known
 
 	heard                     time.Time // when a broker last told of the two
@@ -220,15 +220,6 @@ func (p *partition) rest() (bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.front, p.resting = p.oldestWaiting(), true
-	return p.empty()
-}
-
-// reread gives up what is fetched and what the worker has taken, to fetch it again, and returns what it cost.
-func (p *partition) reread(next int64) (bytes int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.front, p.next = p.oldestWaiting(), next
-	p.epochs.cut(next)
 	return p.empty()
 }
 

@@ -23,13 +23,13 @@ func (w *worker) unpaused() bool {
 		if !paused {
 			if rested {
 				p.resume(w.next)
+				return w.await()
 			}
 			return true
 		}
 		if !rested {
 			rested = true
-			s.memory.Give(p.rest())
-			w.forget()
+			w.rest()
 			w.excuse()
 		}
 		select {

@@ -39,7 +39,7 @@ type ReaderConfig struct {
 	MaxBatchBytes int
 	// Concurrency is how many pages are decoded and handed over at once. Default 4.
 	Concurrency int
-	// BufferBytes bounds the records that are fetched ahead, decompressed. Default 64 MiB.
+	// BufferBytes bounds what is in memory, as in Config. Default 64 MiB.
 	BufferBytes int
 	// FetchWait is how long a broker waits for records before it answers. Default 500 ms.
 	FetchWait time.Duration

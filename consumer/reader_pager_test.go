@@ -71,17 +71,17 @@ func TestPagesHoldNoRecordTwiceWhereTwoLeadersAnswered(t *testing.T) {
 }
 
 func TestReaderKeepsToItsMemory(t *testing.T) {
-	const limit = 1 << 20
+	const limit = leastBufferBytes
 	addr, topic := consumertest.NewFake(t, kfake.NumBrokers(1)).Addr, consumertest.Name(t)
 	consumertest.CreateTopic(t, addr, topic, 3)
 	var ranges []Range
 	for p := range int32(3) {
-		for range 40 {
+		for range 80 {
 			value := make([]byte, 100_000)
 			_, _ = rand.Read(value) // so that compression has no part in it
 			consumertest.ProduceTo(t, addr, &kgo.Record{Topic: topic, Partition: p, Value: value})
 		}
-		ranges = append(ranges, Range{Partition: p, To: 40})
+		ranges = append(ranges, Range{Partition: p, To: 80})
 	}
 	r, err := NewReader(ReaderConfig{Brokers: []string{addr}, BufferBytes: limit, MaxBatch: 1})
 	require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestReaderKeepsToItsMemory(t *testing.T) {
 		return err
 	})
 	require.NoError(t, err)
-	require.Equal(t, 120, n)
+	require.Equal(t, 240, n)
 	require.Zero(t, r.memory.Used())
 
 	err = r.Read(t.Context(), Topic{Name: topic}, ranges, func(context.Context, Page) error { return context.Canceled })

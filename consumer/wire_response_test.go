@@ -75,7 +75,7 @@ func TestReadFetchResponseTellsWhereTheLogsPart(t *testing.T) {
 			_, err := readFetchResponse(body[:cut], version)
 			require.Error(t, err, "version %d cut at %d", version, cut)
 		}
-		got := newWire(nil, nil, "", 0).decode([]fetchPartition{{topic: "orders", topicID: testTopicID, partition: 3, offset: 20}}, answer, eager)
+		got := newWire(nil, nil, "", 0).decode([]fetchPartition{{topic: "orders", topicID: testTopicID, partition: 3, offset: 20}}, answer, &room{free: 1 << 20}, 0)
 		var diverged *divergedError
 		require.ErrorAs(t, got[0].err, &diverged)
 		require.EqualValues(t, 20, got[0].next)

@@ -29,6 +29,7 @@ type worker struct {
 	next     int64           // the offset after them
 	size     int             // their keys, values and headers
 	limit    int             // messages a batch; lowered where batches take too long
+	yielded  bool            // nothing is fetched for it while it waits
 
 	caution     *caution  // nil: the position was not acquired
 	parked      int       // messages at most, as counted last and parked since by this worker
@@ -357,17 +358,28 @@ func (w *worker) recover(err error, n int, retry retries) bool {
 	pause := retry.next()
 	w.partition.waitFor(err, "offset", w.position.Next, "messages", n)
 	w.yield()
+	defer w.resume()
 	return sleep(s.ctx, pause)
 }
 
-// yield gives up all that the worker has, to read it again after a wait, where others lack memory: a partition that is held
-// must not keep them from going on.
+// yield gives up all that the worker has where others lack memory: a partition that is held must not keep them from going
+// on. It is read again after resume.
 func (w *worker) yield() {
-	if s := w.session; s.c.memory.Short() {
-		s.c.memory.Give(w.partition.reread(w.position.Next))
-		w.forget()
+	if !w.yielded && w.session.c.memory.Short() {
+		w.rest()
+		w.yielded = true
 	}
 }
 
-// forget drops what was taken and not processed, which is to be read again.
-func (w *worker) forget() { w.messages, w.size, w.next = nil, 0, w.position.Next }
+func (w *worker) resume() {
+	if w.yielded {
+		w.partition.resume(w.next)
+		w.yielded = false
+	}
+}
+
+// rest gives up all that is fetched and not processed.
+func (w *worker) rest() {
+	w.session.c.memory.Give(w.partition.rest())
+	w.messages, w.size, w.next = nil, 0, w.position.Next
+}

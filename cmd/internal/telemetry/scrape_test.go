@@ -64,6 +64,11 @@ func (m meter) Float64ObservableGauge(name string, options ...metric.Float64Obse
 	return m.Meter.Float64ObservableGauge(name, options...)
 }
 
+func (m meter) Float64ObservableCounter(name string, options ...metric.Float64ObservableCounterOption) (metric.Float64ObservableCounter, error) {
+	m.made.note(name)
+	return m.Meter.Float64ObservableCounter(name, options...)
+}
+
 // program is what `firstseen run` measures: a consumer with one handler, on an embedded broker and a real Postgres.
 type program struct {
 	*Telemetry
