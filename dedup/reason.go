@@ -39,8 +39,9 @@ const (
 )
 
 // refusals are the reasons for which there is no usable ID.
-var refusals = []Reason{ReasonMissingID, ReasonAmbiguousID, ReasonIDTooLong, ReasonIDNotScalar, ReasonNilID, ReasonNotJSON, ReasonFramed,
-	ReasonBadTenant}
+// They are texts, which all of pgx's query modes take for a parameter.
+var refusals = []string{string(ReasonMissingID), string(ReasonAmbiguousID), string(ReasonIDTooLong), string(ReasonIDNotScalar),
+	string(ReasonNilID), string(ReasonNotJSON), string(ReasonFramed), string(ReasonBadTenant)}
 
 // final reports whether an ID is there but unusable. Then no later source may be asked: it would
 // give the message another identity than its producer meant.

@@ -36,6 +36,8 @@ func TestNothingWaitsForATimestampAndTheNumberIsKept(t *testing.T) {
 			w.restart()
 			ms := stamped(numbers)
 			w.kill(ms...)
+			_, err := w.store.Newest(t.Context(), 10)
+			require.NoError(t, err)
 			w.requireTimes(ms, dedup.StatusDead)
 			require.Equal(t, len(ms), w.redrive(dedup.Filter{}))
 			w.requireTimes(ms, dedup.StatusPending)
