@@ -136,8 +136,12 @@ func ofConnection(err error) Sign {
 }
 
 // Passes says of an error that it passes by itself, where nobody's message is to blame for it: an outage of Postgres or
-// of the way to it, or work of others. What remains is somebody's to put right.
+// of the way to it, or work of others. What remains is somebody's to put right, a login that is refused among it: a wrong
+// password, no such role or database.
 func Passes(err error) bool {
+	if code := Code(err); strings.HasPrefix(code, "28") || strings.HasPrefix(code, "3D") { // whoever connects is told so
+		return false
+	}
 	switch Of(err) {
 	case Concurrent, TooSlow, Locked, ReadOnly, Short, Ended, Silent, Away:
 		return true

@@ -77,6 +77,8 @@ func TestSignsOfErrors(t *testing.T) {
 		{"closed connection", pgconn.ErrConnClosed, failure.Ended, true},
 		{"lost connection", failure.ErrConnectionLost, failure.Ended, true},
 		{"own deadline", fmt.Errorf("x: %w", context.DeadlineExceeded), failure.Silent, true},
+		{"wrong password", code("28P01"), failure.Other, false},
+		{"no database", code("3D000"), failure.Other, false},
 		{"own cancel", context.Canceled, failure.Silent, true},
 		{"deadline of a socket", os.ErrDeadlineExceeded, failure.Silent, true},
 	} {
