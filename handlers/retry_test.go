@@ -38,6 +38,8 @@ func TestRetriesByDefault(t *testing.T) {
 	var r Retry
 	r.setDefaults()
 	require.Equal(t, Retry{Base: time.Second, Cap: 5 * time.Minute, MaxAttempts: 10}, r)
+	r.Base = time.Hour // nobody has set a cap
+	require.Equal(t, r.Cap, r.ceiling(1))
 	least := Retry{Base: 1, Cap: 1, MaxAttempts: 1}
 	set := least
 	set.setDefaults()
