@@ -6,7 +6,7 @@ BRIEFLY = Plan|Scan|Order$$|Claim|Load|Tables|Opposite|Model|ToldApart|Retention
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race versions lint bench bench-quick mutants build
+.PHONY: help demo test soak race versions lint bench bench-quick mutants build
 
 help: ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -16,6 +16,11 @@ demo: ## a stream with duplicates takes effect once while the consumer is being 
 
 test: ## all tests; Postgres is brought along, the real Kafka needs Java 17 and Maven and is skipped without
 	go test -timeout 14m ./...
+
+soak: ## torture for half an hour, judged by an oracle that shares no code with firstseen (needs Java 17 and Maven)
+	mkdir -p bin
+	go build -o bin/firstseen ./cmd/firstseen
+	cd testdata/torture && go run . -firstseen ../../bin/firstseen $(SOAK)
 
 race: ## everything that runs concurrently under the race detector
 	FIRSTSEEN_TEST_KILLS=10 go test -race -timeout 20m ./migrations ./dedup/... ./handlers/... ./consumer/... ./cmd/firstseen \
