@@ -405,7 +405,7 @@ func (s *source) rest() (int, error) {
 	switch {
 	case err == nil:
 		return 0, s.tooLarge()
-	case err != io.EOF:
+	case !errors.Is(err, io.EOF):
 		return 0, s.fault(err)
 	}
 	return int(n), nil

@@ -67,7 +67,7 @@ func holdCode(err error) string {
 
 // heldIn has the partition's holds shown by a registry.
 func (p *partition) heldIn(r *holds.Registry) {
-	name := p.topicPartition.String()
+	name := p.String()
 	for _, place := range []**holds.Place{&p.waits, &p.stopped, &p.openTx} {
 		*place = r.Place(holds.PartitionKind, name)
 	}

@@ -264,6 +264,7 @@ func TestFetchStopsWhereItsMemoryEndsAndLosesNothing(t *testing.T) {
 		require.Len(t, got.records, 2)
 		require.EqualValues(t, 2, got.next)
 		require.LessOrEqual(t, got.bytes(), 250_000)
+		require.Equal(t, valuesOf(fetchedOf(sent)), valuesOf(w.all(t, topic, 0, eager)), "the rest comes with the next fetches")
 	})
 }
 

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 
@@ -47,7 +48,7 @@ func (r *recordReader) all() error {
 	after := r.batch.first - 1
 	for r.left = int(r.batch.count); r.left > 0; r.left-- {
 		offset, err := r.one()
-		if err == io.EOF || err == io.ErrUnexpectedEOF {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return corrupt("%d records are missing in the batch at offset %d", r.left, r.batch.first)
 		}
 		if err != nil {

@@ -101,7 +101,6 @@ type waiting struct {
 	cfg       config.Config
 	metrics   http.Handler
 	server    *admin.Server
-	began     time.Time
 }
 
 func newWaiting(t *testing.T) *waiting {

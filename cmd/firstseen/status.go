@@ -106,7 +106,7 @@ func (f *storedStatus) printHolds(out io.Writer, now time.Time) (err error) {
 		for i := range told.Holds {
 			h := &told.Holds[i]
 			e := h.Entry()
-			_, err = fmt.Fprintf(out, "  %s, since %s: %s (%s): %s\n    -> %s\n", oneLine(h.Subject.String()), ago(h.Since, now), e.Means, h.Code, brief(h.Reason, 300), e.Do)
+			_, err = fmt.Fprintf(out, "  %s, since %s: %s (%s): %s\n    -> %s\n", oneLine(h.String()), ago(h.Since, now), e.Means, h.Code, brief(h.Reason, 300), e.Do)
 		}
 	}
 	return err

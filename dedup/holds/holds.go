@@ -188,6 +188,6 @@ func (r *Registry) List() []Hold {
 // sorted puts the oldest first.
 func sorted(list []Hold) {
 	slices.SortFunc(list, func(a, b Hold) int {
-		return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Subject.String(), b.Subject.String()))
+		return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.String(), b.String()))
 	})
 }

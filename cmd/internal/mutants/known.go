@@ -99,11 +99,12 @@ func (r *results) add(name, result string) error {
 // sumOf is a sum of all files of a target.
 func sumOf(path string) (string, error) {
 	sum := sha256.New()
-	err := filepath.WalkDir(path, func(file string, d fs.DirEntry, err error) error {
+	here := os.DirFS(".")
+	err := fs.WalkDir(here, filepath.ToSlash(filepath.Clean(path)), func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		text, err := os.ReadFile(file)
+		text, err := fs.ReadFile(here, file)
 		sum.Write(text)
 		return err
 	})

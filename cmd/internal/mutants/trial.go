@@ -99,7 +99,7 @@ func try(c change, all []tests, limits []time.Duration) (result string, err erro
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	broken, overlay := filepath.Join(dir, filepath.Base(c.file)), filepath.Join(dir, "overlay.json")
 	original, err := filepath.Abs(c.file)
 	if err != nil {
