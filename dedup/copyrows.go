@@ -58,7 +58,7 @@ func (c *copyRows) add(e *Entry, seq int64) {
 	c.int32(e.Scope)
 	c.bytes(m.ID[:])
 	c.text(m.RawID)
-	c.bytes([]byte(m.Topic))
+	c.string(m.Topic)
 	c.int32(m.Partition)
 	c.int64(m.Offset)
 	c.timestamp(m)
@@ -97,6 +97,10 @@ func (c *copyRows) text(v string) {
 		c.null()
 		return
 	}
+	c.string(v)
+}
+
+func (c *copyRows) string(v string) {
 	c.buf = append(binary.BigEndian.AppendUint32(c.buf, uint32(len(v))), v...)
 }
 

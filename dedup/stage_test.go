@@ -75,10 +75,16 @@ func (s *stage) batch(p *dedup.Position, ids ...uuid.UUID) *dedup.Batch {
 // accept accepts and commits, and gives the outcomes.
 func (s *stage) accept(b *dedup.Batch) []dedup.Outcome {
 	s.t.Helper()
-	tx, err := s.store.Accept(context.Background(), b)
-	require.NoError(s.t, err)
-	require.NoError(s.t, tx.Commit(context.Background()))
+	require.NoError(s.t, s.tryAccept(b))
 	return outcomes(b)
+}
+
+func (s *stage) tryAccept(b *dedup.Batch) error {
+	tx, err := s.store.Accept(context.Background(), b)
+	if err != nil {
+		return err
+	}
+	return tx.Commit(context.Background())
 }
 
 func outcomes(b *dedup.Batch) []dedup.Outcome {

@@ -103,6 +103,9 @@ func Of(err error) Sign {
 		if pg.Code == "0A000" && pg.Routine == "RevalidateCachedQuery" { // a table was altered under a prepared statement
 			return Concurrent
 		}
+		if pg.Code == "23514" && pg.TableName == "inbox_default" { // a day's partition was made while the row was on its way
+			return Concurrent
+		}
 		return ofCode(pg.Code)
 	}
 	return ofConnection(err)

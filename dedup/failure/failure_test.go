@@ -32,6 +32,8 @@ func TestSignsOfErrors(t *testing.T) {
 		{"plain", errors.New("told to fail"), failure.Other, false},
 		{"serialization failure", code("40001"), failure.Concurrent, true},
 		{"deadlock", code("40P01"), failure.Concurrent, true},
+		{"a day of the inbox is made", &pgconn.PgError{Code: "23514", TableName: "inbox_default"}, failure.Concurrent, true},
+		{"check violation", &pgconn.PgError{Code: "23514", TableName: "accounts"}, failure.Other, false},
 		{"completion unknown", code("40003"), failure.Ended, true},
 		{"unique violation", code("23505"), failure.Other, false},
 		{"division by zero", code("22012"), failure.Other, false},
