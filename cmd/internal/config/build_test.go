@@ -34,6 +34,7 @@ func TestConsumerGetsWhatTheConfigSays(t *testing.T) {
 	}, got)
 	require.Equal(t, "shared", c.Store().Inbox)
 	require.Equal(t, "seen", c.Store().Schema)
+	require.Equal(t, c.Timeouts.Handler+c.Timeouts.Postgres, c.Store().IdleAfter, "no longer than a handler may take")
 }
 
 func TestPoolHasAConnectionForEachTransactionAndMore(t *testing.T) {
