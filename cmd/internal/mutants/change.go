@@ -39,7 +39,10 @@ func apply(file, where string, text []byte, edits []edit) (changes []change) {
 	for _, e := range edits {
 		broken := bytes.Join([][]byte{text[:e.from], []byte(e.text), text[e.to:]}, nil)
 		begin := bytes.LastIndexByte(text[:e.from], '\n') + 1
-		name := fmt.Sprintf("%s %s: %s => %s", file, where, lines(text, begin, e.to), lines(broken, begin, e.from+len(e.text)))
+		name := fmt.Sprintf("%s %s: %s =>", file, where, lines(text, begin, e.to))
+		if after := lines(broken, begin, e.from+len(e.text)); after != "" {
+			name += " " + after
+		}
 		if times[name]++; times[name] > 1 {
 			name += fmt.Sprintf(" #%d", times[name])
 		}

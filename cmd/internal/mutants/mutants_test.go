@@ -35,7 +35,7 @@ func f(a, b int) (err error) {
 		"p.go : const q = `select a from b where c = 1 and d <= 2 for update` => const q = `select a from b where c = 1`",
 		"p.go : const q = `select a from b where c = 1 and d <= 2 for update` => const q = `select a from b where c = 1 and d < 2 for update`",
 		"p.go : const q = `select a from b where c = 1 and d <= 2 for update` => const q = `select a from b where c = 1 and d <= 2 `",
-		"p.go f: defer done() => ",
+		"p.go f: defer done() =>",
 		"p.go f: if a <= b && ok() { => if a <= b || ok() {",
 		"p.go f: if a <= b && ok() { => if a < b && ok() {",
 		"p.go f: return err => return nil",
@@ -63,7 +63,7 @@ func TestSQLIsBrokenWhereAFunctionWasLastMade(t *testing.T) {
 	for _, name := range names(changes) {
 		short = append(short, strings.TrimPrefix(name, filepath.Join(dir, "2.sql")+" f: "))
 	}
-	require.Equal(t, []string{"where a <> (b) => where a = (b)", "and c -- and not this => ", "order by d => "}, short)
+	require.Equal(t, []string{"where a <> (b) => where a = (b)", "and c -- and not this =>", "order by d =>"}, short)
 }
 
 func TestResultsOutliveARunWhileTheTargetStaysTheSame(t *testing.T) {
