@@ -152,8 +152,8 @@ func (j job) consumer(ctx context.Context, pool *pgxpool.Pool) (*consumer.Consum
 	if err != nil {
 		return nil, err
 	}
-	if j.MemoryLimit > 0 {
-		debug.SetMemoryLimit(int64(j.MemoryLimit)) // as GOMEMLIMIT does
+	if !j.Unlimited {
+		debug.SetMemoryLimit(int64(cmp.Or(j.BufferBytes, consumer.DefaultBufferBytes)) + consumer.HeapBeside)
 	}
 	return consumer.New(consumer.Config{Brokers: j.Brokers, Group: j.Group, Transactions: j.Transactions,
 		BufferBytes: j.BufferBytes, HeartbeatInterval: j.Heartbeat, Logger: quiet}, processor)

@@ -31,8 +31,8 @@ type job struct {
 	Inbox        string        `json:"inbox,omitempty"`   // default the group
 	Transactions int           `json:"transactions,omitempty"`
 	BufferBytes  int           `json:"buffer_bytes,omitempty"`
-	MemoryLimit  int           `json:"memory_limit,omitempty"` // of Go's heap
-	Wait         time.Duration `json:"wait,omitempty"`         // of the handler that waits
+	Unlimited    bool          `json:"unlimited,omitempty"` // Go's heap is; else it has the limit of `firstseen run`
+	Wait         time.Duration `json:"wait,omitempty"`      // of the handler that waits
 	Heartbeat    time.Duration `json:"heartbeat,omitempty"`
 }
 

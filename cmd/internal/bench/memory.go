@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"fmt"
 	"time"
 )
 
@@ -11,10 +10,6 @@ const memoryBuffer = 16 << 20
 
 // slowBatch is what a batch takes longer on a slow database: the buffer is full all the time.
 const slowBatch = 40 * time.Millisecond
-
-// memoryLimit is the limit for Go's heap under which the process stays within its budget: what it takes beside its heap
-// is the program itself.
-const memoryLimit = memoryBuffer + 40<<20
 
 // use is a run of firstseen of which memory counts.
 type use struct {
@@ -28,7 +23,7 @@ type use struct {
 
 // memory takes messages at the top rate, from a fast and from a slow database, with and without a limit to Go's heap, and
 // looks at what the process took; and at what it allocates for a message, with a handler that does nothing and with one
-// that queues an INSERT.
+// that queues an INSERT. Then it takes topics that would take far more than there is.
 func memory(ctx context.Context, l *lab) error {
 	d, err := l.database(ctx)
 	if err != nil {
@@ -42,11 +37,11 @@ func memory(ctx context.Context, l *lab) error {
 	}
 	uses := []*use{
 		{name: "fast database", job: job{Handler: "set"}},
-		{name: "fast database, limited", job: job{Handler: "set", MemoryLimit: memoryLimit}},
+		{name: "fast database, unlimited heap", job: job{Handler: "set", Unlimited: true}},
 		{name: "slow database", job: job{Handler: "slow", Wait: slowBatch}},
-		{name: "slow database, limited", job: job{Handler: "slow", Wait: slowBatch, MemoryLimit: memoryLimit}},
 		{name: "handler of nothing", job: job{Handler: "nothing"}},
 		{name: "queued", job: job{Handler: "queued"}},
+		{name: "queued, unlimited heap", job: job{Handler: "queued", Unlimited: true}},
 	}
 	var contenders []contender
 	for _, u := range uses {
@@ -58,25 +53,28 @@ func memory(ctx context.Context, l *lab) error {
 	if err != nil {
 		return err
 	}
-	return l.reportMemory(uses, rates)
+	if err := l.reportMemory(uses, rates); err != nil {
+		return err
+	}
+	return l.hostile(ctx, d)
 }
 
 func (l *lab) reportMemory(uses []*use, rates map[string]series) error {
 	const bound = memoryBuffer/mebibyte + baseMiB
 	var results []Result
-	for _, u := range uses[:4] {
-		r := u.peak.most("peak, "+u.name, "MiB").atMost(bound)
-		if u.MemoryLimit > 0 {
-			r.Note = fmt.Sprintf("with GOMEMLIMIT=%dMiB", u.MemoryLimit/mebibyte)
+	for _, u := range uses {
+		if u.Unlimited {
+			results = append(results, u.peak.most("peak, "+u.name, "MiB"))
+		} else if u.Handler != "nothing" {
+			results = append(results, u.peak.most("peak, "+u.name, "MiB").atMost(bound))
 		}
-		results = append(results, r)
 	}
-	limited := uses[1].name
-	queued := uses[5].allocations.result("allocations, queued", "/msg")
+	for _, pair := range [][2]*use{{uses[0], uses[1]}, {uses[4], uses[5]}} {
+		results = append(results, rates[pair[0].name].against(rates[pair[1].name], "rate, "+pair[0].name, "msg/s", "unlimited heap"))
+	}
+	queued := uses[4].allocations.result("allocations, queued", "/msg")
 	queued.Note = "with pgx's and the handler's own"
-	results = append(results, rates[limited].against(rates[uses[0].name], "rate, "+limited, "msg/s", "without a limit"),
-		uses[4].allocations.result("allocations, handler of nothing", "/msg").atMost(4), queued)
-	return l.report(results...)
+	return l.report(append(results, uses[3].allocations.result("allocations, handler of nothing", "/msg").atMost(4), queued)...)
 }
 
 // run takes the topic through for a group and inbox of its own, to which all is new.

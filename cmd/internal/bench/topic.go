@@ -23,6 +23,9 @@ type topicSpec struct {
 	partitions int                       // default 4
 	newID      func() uuid.UUID          // default UUIDv4
 	codec      *kgo.CompressionCodec     // default none
+	size       int                       // of a value; default 300, else it is zeros
+	first      int                       // the partition of the first message, behind others
+	configs    map[string]*string        // of the topic
 	value      func(i int, value []byte) // changes the i-th value, which is random
 }
 
@@ -39,7 +42,7 @@ func (l *lab) topic(ctx context.Context, spec topicSpec) (string, error) {
 		return "", err
 	}
 	defer client.Close()
-	if _, err := kadm.NewClient(client).CreateTopic(ctx, int32(spec.partitions), 1, nil, name); err != nil {
+	if _, err := kadm.NewClient(client).CreateTopic(ctx, int32(spec.first+spec.partitions), 1, spec.configs, name); err != nil {
 		return "", fmt.Errorf("create topic %s: %w", name, err)
 	}
 	return name, spec.fill(ctx, client, name)
@@ -62,6 +65,9 @@ func (s topicSpec) client(addrs []string, more ...kgo.Opt) (*kgo.Client, error) 
 	if s.codec != nil {
 		opts = append(opts, kgo.ProducerBatchCompression(*s.codec))
 	}
+	if s.size > 0 {
+		opts = append(opts, kgo.ProducerBatchMaxBytes(maxMessageBytes), kgo.MaxBufferedBytes(4*maxMessageBytes))
+	}
 	return kgo.NewClient(append(opts, more...)...)
 }
 
@@ -82,12 +88,19 @@ func (s topicSpec) fill(ctx context.Context, client *kgo.Client, topic string) (
 }
 
 func (s topicSpec) record(topic string, i int) *kgo.Record {
-	r := &kgo.Record{Topic: topic, Partition: int32(i % s.partitions), Key: fmt.Appendf(nil, "key-%d", i%keys), Value: payload(),
+	r := &kgo.Record{Topic: topic, Partition: int32(s.first + i%s.partitions), Key: fmt.Appendf(nil, "key-%d", i%keys), Value: s.payload(),
 		Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(s.newID().String())}}}
 	if s.value != nil {
 		s.value(i, r.Value)
 	}
 	return r
+}
+
+func (s topicSpec) payload() []byte {
+	if s.size > 0 {
+		return make([]byte, s.size)
+	}
+	return payload()
 }
 
 // payload is 300 bytes of which a third can't be compressed, as in most JSON.
