@@ -96,7 +96,7 @@ func skipUnderRace(t *testing.T) {
 // least is the least of some measurements, since other tests' goroutines allocate too.
 func least[T int | float64](measure func() T) T {
 	found := measure()
-	for range 4 {
+	for range 9 {
 		found = min(found, measure())
 	}
 	return found
