@@ -150,6 +150,7 @@ const (
 func (l *fetchLoop) run() {
 	broker := l.holds.Place(holds.BrokerKind, strconv.Itoa(int(l.leader)))
 	defer broker.Leave()
+	defer l.memory.Watch(l.wake.up)()
 	retry := newBackoff()
 	for l.ctx.Err() == nil {
 		if parts, _ := l.wanted(); len(parts) == 0 {
@@ -222,11 +223,11 @@ func (l *fetchLoop) fetch(maxBytes int32) error {
 // learn finds out what a byte of an answer costs, so that what comes out of the next one finds room.
 func (l *fetchLoop) learn() {
 	switch r := l.room; {
+	case r.decoded > 0:
+		now := 1 + float64(r.used)/float64(r.decoded)
+		l.cost = min(max(now, (3*l.cost+now)/4), mostCost)
 	case r.lacked > 0:
 		l.cost = min(2*l.cost, mostCost)
-	case r.size > 4<<10:
-		now := min(float64(r.size+r.used)/float64(r.size), mostCost)
-		l.cost = max(now, (3*l.cost+now)/4)
 	}
 }
 

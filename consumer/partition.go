@@ -194,9 +194,6 @@ func (p *partition) done(next int64) (bytes int) {
 		bytes += p.taken[n].bytes
 	}
 	p.taken = p.taken[n:]
-	if p.loop != nil {
-		p.loop.up()
-	}
 	return bytes
 }
 

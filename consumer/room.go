@@ -22,9 +22,10 @@ type room struct {
 	body  int    // used by the answer
 	buf   []byte // where the answer is read to; kept for the next one
 
-	size   int // of the answer
-	used   int // by what was decoded of it
-	lacked int // what it would have needed where it had no room first; nothing finds room after that
+	size    int // of the answer
+	decoded int // of it
+	used    int // by what was decoded
+	lacked  int // what it would have needed where it had no room first; nothing finds room after that
 
 	needBody, needItem int // what the last fetch got nowhere without
 }
@@ -46,7 +47,7 @@ func (r *room) begin(ctx context.Context, n int) error {
 	if err := r.account.Take(ctx, n, item); err != nil {
 		return err
 	}
-	r.free, r.body, r.size, r.used, r.lacked, r.ended = n, 0, 0, 0, 0, false
+	r.free, r.body, r.size, r.decoded, r.used, r.lacked, r.ended = n, 0, 0, 0, 0, 0, false
 	return nil
 }
 

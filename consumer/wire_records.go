@@ -114,6 +114,7 @@ func (d *recordDecoder) take(b *batch) error {
 func (d *recordDecoder) moveTo(b *batch, next int64) {
 	d.epochs = noteEpoch(d.epochs, max(b.first, d.next)+1, b.leaderEpoch)
 	d.next = next
+	d.room.decoded += batchHeader + len(b.payload)
 }
 
 // read decompresses and decodes a batch.

@@ -22,6 +22,8 @@ type Account struct {
 	over   int // what the one large item may exceed the limit by; 0 again once all is within it
 	queue  []*waiter
 	waited time.Duration // by those that have left the queue
+
+	watches map[*func()]bool
 }
 
 type waiter struct {
@@ -52,6 +54,21 @@ func (a *Account) Waited() time.Duration {
 		total += time.Since(w.since)
 	}
 	return total
+}
+
+// Watch has f called whenever memory is given back, until stop is called. f must not wait, nor call the account.
+func (a *Account) Watch(f func()) (stop func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.watches == nil {
+		a.watches = map[*func()]bool{}
+	}
+	a.watches[&f] = true
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.watches, &f)
+	}
 }
 
 // Short says that somebody waits: who could do without what it has should give it back.
@@ -114,6 +131,9 @@ func (a *Account) Give(n int) {
 	defer a.mu.Unlock()
 	a.used -= n
 	a.grant()
+	for f := range a.watches {
+		(*f)()
+	}
 }
 
 // grant gives those that wait what they want, as far as it goes.

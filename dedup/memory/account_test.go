@@ -99,3 +99,17 @@ func TestWhoGivesUpWaitingHoldsNobodyUp(t *testing.T) {
 		require.Equal(t, 100, a.Used())
 	})
 }
+
+func TestWhoeverWatchesHearsOfMemoryThatIsGivenBack(t *testing.T) {
+	a := memory.New(100)
+	heard := 0
+	stop := a.Watch(func() { heard++ })
+	require.True(t, a.Try(80))
+	require.Zero(t, heard)
+	a.Give(10)
+	a.Give(0)
+	require.Equal(t, 1, heard)
+	stop()
+	a.Give(70)
+	require.Equal(t, 1, heard)
+}
