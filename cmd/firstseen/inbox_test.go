@@ -85,7 +85,7 @@ func TestStatusTellsWhereConsumersStandWhatWaitsAndWhatIsPaused(t *testing.T) {
 		{Subject: holds.Partition("orders", 3), Code: holds.CutOff, Since: time.Now().Add(-time.Hour), Reason: "ends at 5\x1b[2J", Tries: 1}}))
 	stdout, _ = o.run(exitOK, "status")
 	require.Regexp(t, `(?m)^waiting in billing, host-1 \(as of \d+s ago\):$`, stdout)
-	require.Regexp(t, `(?m)^  partition orders/3, since 1h0m\ds ago: the partition ends below .* \(cut_off\): ends at 5\S*$`, stdout)
+	require.Regexp(t, `(?m)^  partition orders/3, since 1h0m\ds ago: the partition's log is not the one that was read: .* \(cut_off\): ends at 5\S*$`, stdout)
 	require.Contains(t, stdout, "    -> "+holds.EntryOf(holds.CutOff).Do)
 	require.NotContains(t, stdout, "\x1b")
 	require.Regexp(t, `(?m)^billing +orders/3 +- +\d+s ago +\d+s ago +host-1$`, stdout)

@@ -269,7 +269,7 @@ func hold(level Level, seen, told, code, since string) trouble {
 
 var runningTroubles = map[string][]trouble{
 	"holds.waiting": {
-		hold(Fault, `partition orders/3 has waited for 1h0m\ds in host 1: the partition ends below its position: .* \(cut_off\): gone`, "1 second", "cut_off", "1 hour"),
+		hold(Fault, `partition orders/3 has waited for 1h0m\ds in host 1: the partition's log is not the one that was read: .* \(cut_off\): gone`, "1 second", "cut_off", "1 hour"),
 		hold(Warning, `has waited for 1h0m\ds in host 1: calls fail .* \(receiver_away\)`, "1 second", "receiver_away", "1 hour"),
 		hold(Info, `has waited for \d\S* in host 1: Postgres does not answer`, "1 second", "postgres", "3 seconds"),
 		hold(Warning, `host 1 of shop has not told since \S+ \S+ \S+ what it waits for, 1 holds then`, "10 minutes", "cut_off", "1 hour"),
