@@ -15,7 +15,7 @@ demo: ## a stream with duplicates takes effect once while the consumer is being 
 	go run ./cmd/firstseen dev $(DEMO)
 
 test: ## all tests; Postgres is brought along, the real Kafka needs Java 17 and Maven and is skipped without
-	go test -timeout 14m ./...
+	go test -timeout 25m ./...
 
 soak: ## torture for half an hour, judged by an oracle that shares no code with firstseen (needs Java 17 and Maven)
 	mkdir -p bin
@@ -23,7 +23,7 @@ soak: ## torture for half an hour, judged by an oracle that shares no code with 
 	cd testdata/torture && go run . -firstseen ../../bin/firstseen $(SOAK)
 
 race: ## everything that runs concurrently under the race detector
-	FIRSTSEEN_TEST_KILLS=10 go test -race -timeout 20m ./migrations ./dedup/... ./handlers/... ./consumer/... ./cmd/firstseen \
+	FIRSTSEEN_TEST_KILLS=10 go test -race -timeout 30m ./migrations ./dedup/... ./handlers/... ./consumer/... ./cmd/firstseen \
 		$$(go list ./cmd/internal/... | grep -v /bench)
 
 versions: ## the SQL on the Postgres versions between the oldest and the newest, briefly

@@ -22,6 +22,7 @@ func (s *stage) drain(limit time.Duration, transactions int, h handlers.HandlerF
 	entered := make(chan struct{}, 10_000)
 	c := s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
 		cc.DrainTimeout, cc.MaxBatch, cc.Transactions = limit, 10, transactions
+		cc.SessionTimeout, cc.RebalanceTimeout = time.Minute, time.Minute // longer than the longest drain
 		hc.AbandonAfter = 300 * time.Millisecond
 		enter := handlers.HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 			entered <- struct{}{}
