@@ -15,6 +15,15 @@ func EncodedRecord(r kmsg.Record) []byte { return encode(&r) }
 // Buffered is what a consumer's fetched records cost.
 func Buffered(c *Consumer) int { return c.memory.Used() }
 
+// BufferedOf is what the buffer of a partition takes, in bytes.
+func BufferedOf(c *Consumer, topic string, partition int32) int {
+	_, s := c.life.status()
+	p := s.partitions[topicPartition{topic, partition}]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.bytes
+}
+
 // MakePartitionsEvery has a consumer make partitions of the inbox more often than each hour.
 func MakePartitionsEvery(c *Consumer, d time.Duration) { c.partitionsEvery = d }
 

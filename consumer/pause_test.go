@@ -239,7 +239,7 @@ func TestAnswerThatComesAfterAPauseKeepsNoRoom(t *testing.T) {
 	fake := consumertest.NewFake(t, kfake.NumBrokers(1))
 	s := newStage(t, fake.Addr, 3) // 0 and 2 are fetched together
 	entered, leave := make(chan struct{}), make(chan struct{})
-	s.start(s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
+	stop := s.start(s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
 		cc.SessionTimeout, cc.RebalanceTimeout, cc.RequestTimeout = 5*time.Minute, 5*time.Minute, time.Minute
 		hc.Handlers = &handlers.Registry{}
 		require.NoError(t, hc.Handlers.Register("effect", handlers.Each(handlers.HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
@@ -281,8 +281,10 @@ func TestAnswerThatComesAfterAPauseKeepsNoRoom(t *testing.T) {
 	s.eventually(func() bool { return consumer.Resting(s.latest, s.topic, 0) }, "it does not rest")
 	close(release)
 	<-later // what was held was taken in before that
-	require.Zero(t, consumer.Buffered(s.latest))
+	require.Zero(t, consumer.BufferedOf(s.latest, s.topic, 0))
 	resume()
 	s.caughtUp()
+	stop()
+	require.Zero(t, consumer.Buffered(s.latest), "it was not given back")
 	s.requireOnce(101)
 }

@@ -21,6 +21,7 @@ const MaxIDBytes = 1024
 type Identity struct {
 	sources []Source
 	noIDs   noIDs
+	sought  string // made once for all messages that have no ID
 }
 
 // NewIdentity returns the Identity that asks these sources in this order. Without sources it is
@@ -50,13 +51,13 @@ func NewIdentity(sources ...Source) (*Identity, error) {
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
 	}
-	return &Identity{sources: slices.Clone(sources), noIDs: defaultNoIDs}, nil
+	return &Identity{sources: slices.Clone(sources), noIDs: defaultNoIDs, sought: soughtIn(sources)}, nil
 }
 
 // WithNoIDs returns the same Identity with these texts, in place of [NoIDs], for those that are no ID though a source has
 // them. None: every text that can be seen is one.
 func (id *Identity) WithNoIDs(texts ...string) *Identity {
-	return &Identity{sources: id.sources, noIDs: slices.Clone(texts)}
+	return &Identity{sources: id.sources, noIDs: slices.Clone(texts), sought: id.sought}
 }
 
 // Identify sets the message's ID, RawID and Reason from the rest of it. The same message always gets
@@ -98,20 +99,19 @@ func (id *Identity) Identify(m *Message, topicID uuid.UUID) {
 		}
 	}
 	m.Refuse(reason, topicID)
-	if m.Sought = id.text(); at >= 0 {
-		m.Sought = string(reason) + " by " + id.sources[at].String() + ", of " + m.Sought
-	} else {
-		m.Sought = "looked for " + m.Sought
+	if m.Sought = id.sought; at >= 0 {
+		m.Sought = string(reason) + " by " + id.sources[at].String() + ", of " + strings.TrimPrefix(id.sought, lookedFor)
 	}
 }
 
-// text names the sources in their order.
-func (id *Identity) text() string {
-	names := make([]string, len(id.sources))
-	for i, s := range id.sources {
+const lookedFor = "looked for "
+
+func soughtIn(sources []Source) string {
+	names := make([]string, len(sources))
+	for i, s := range sources {
 		names[i] = s.String()
 	}
-	return strings.Join(names, ", then ")
+	return lookedFor + strings.Join(names, ", then ")
 }
 
 // ByPosition says that what has no other ID is known by its position. Where a log was cut off, other messages come at the
