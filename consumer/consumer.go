@@ -79,6 +79,9 @@ func New(cfg Config, processor *handlers.Processor) (*Consumer, error) {
 	return c, nil
 }
 
+// Memory is the account that all counts on which the process holds of messages. Its limit is Config.BufferBytes.
+func (c *Consumer) Memory() *memory.Account { return c.memory }
+
 // Run is New and the consumer's Run, for a program that needs the consumer for nothing else.
 func Run(ctx context.Context, cfg Config, processor *handlers.Processor) error {
 	c, err := New(cfg, processor)

@@ -134,7 +134,7 @@ func run(ctx context.Context, live *config.Live, log *slog.Logger, migrate bool)
 		return err
 	}
 	window := telemetry.NewWindow(func() time.Duration { return live.Load().Health.Window }, processor.Totals)
-	server.Attach(admin.Parts{Store: processor.Store(), Status: c.Status, Totals: processor.Totals, Window: window})
+	server.Attach(admin.Parts{Store: processor.Store(), Memory: c.Memory(), Status: c.Status, Totals: processor.Totals, Window: window})
 	keeping, err := keep(ctx, live, processor.Store(), log)
 	if err != nil {
 		return err

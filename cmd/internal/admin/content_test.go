@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/memory"
 )
 
 func TestHeadersAreShownUpToAsManyBytesAsAValue(t *testing.T) {
@@ -55,6 +56,10 @@ func (s stuck) Write(p []byte) (int, error) {
 
 func TestAnswersThatNobodyReadsAreFew(t *testing.T) {
 	s := newStage(t, nil)
+	account := memory.New(8 << 20)
+	parts := *s.server.parts.Load()
+	parts.Memory = account
+	s.server.Attach(parts)
 	ask := func(ctx context.Context, w http.ResponseWriter) {
 		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+prefix+"/backlog", nil)
 		r.RemoteAddr = "127.0.0.1:5"
@@ -65,7 +70,7 @@ func TestAnswersThatNobodyReadsAreFew(t *testing.T) {
 	for range maxAnswers {
 		clients.Go(func() { ask(t.Context(), stuck{httptest.NewRecorder(), free}) })
 	}
-	require.Eventually(t, func() bool { return len(s.server.answers) == maxAnswers }, 60*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return account.Used() == account.Limit()/4 }, 60*time.Second, time.Millisecond)
 	impatient, cancel := context.WithCancel(t.Context())
 	cancel()
 	one := httptest.NewRecorder()
@@ -75,5 +80,6 @@ func TestAnswersThatNobodyReadsAreFew(t *testing.T) {
 	close(free)
 	clients.Wait()
 	require.Empty(t, s.server.answers, "given back")
+	require.Zero(t, account.Used())
 	s.get(prefix + "/backlog")
 }

@@ -33,6 +33,7 @@ type call struct {
 	actor  string
 	body   any
 	holds  bool // one of the server's answers
+	bytes  int  // taken of the memory
 }
 
 // handler is all that the server answers.
@@ -169,6 +170,9 @@ func (c *call) answer(w http.ResponseWriter, r *http.Request, route *route) (any
 		return nil, err
 	}
 	c.holds = true
+	if err := c.room(r.Context()); err != nil {
+		return nil, err
+	}
 	return c.take(r.Context(), route, s.reads, readLimit)
 }
 
@@ -177,6 +181,25 @@ func (c *call) end() {
 	if c.holds {
 		<-c.server.answers
 	}
+	if c.bytes > 0 {
+		c.parts.Memory.Give(c.bytes)
+	}
+}
+
+// room takes memory for the answer. All answers together take no more than a quarter of it: who reads slowly must not stop
+// the consumer.
+func (c *call) room(ctx context.Context) error {
+	if c.parts == nil || c.parts.Memory == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, turnLimit)
+	defer cancel()
+	n := min(answerBytes, c.parts.Memory.Limit()/(4*maxAnswers))
+	if err := c.parts.Memory.Take(ctx, n, 0); err != nil {
+		return problem(http.StatusServiceUnavailable, "all memory for messages is in use; try again").retry(turnLimit)
+	}
+	c.bytes = n
+	return nil
 }
 
 // sign finds out who asks for a change, and refuses those who may not.

@@ -23,6 +23,7 @@ import (
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/memory"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -45,6 +46,8 @@ type Config struct {
 // Parts are what the server tells about. They are there once Postgres was reached.
 type Parts struct {
 	Store *dedup.Store
+	// Memory is what the answers count on, together with what the consumer holds of messages. Default none: nobody counts.
+	Memory *memory.Account
 	// Status and Totals are those of the consumer and the processor. They are asked all the time, and must not wait.
 	Status func() consumer.Status
 	Totals func() handlers.Totals
