@@ -65,7 +65,7 @@ func (s *stage) rogues(n int, values map[int]string) {
 		}
 		rs[i] = s.record(fmt.Sprint("key-", i), value, uuid.NewString())
 	}
-	for i := n - 2; i < n && first < n; i++ {
+	for i := max(0, n-2); i < n && first < n; i++ {
 		rs[i].Key = []byte(fmt.Sprint("key-", first))
 	}
 	consumertest.Produce(s.t, s.addr, rs...)
@@ -131,11 +131,29 @@ func TestAMessageThatLooksLikeAnOutageDelaysItsOwnKeyOnly(t *testing.T) {
 
 func TestAMessageThatLooksLikeAnOutageByItselfRunsOutOfAttempts(t *testing.T) {
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
-	s.rogues(2, map[int]string{0: "terminate", 1: "raise:53100"})
+	s.rogues(1, map[int]string{0: "terminate"})
 	stop := s.start(s.consumerOf(handlers.Each(handlers.HandlerFunc(rogue)), nil))
-	s.allSettled(2)
+	s.allSettled(1)
 	stop()
-	require.Equal(t, 2, s.count(`select count(*) from firstseen.dead_letters`))
+	require.Equal(t, 1, s.count(`select count(*) from firstseen.dead_letters`))
+}
+
+// A shortage that only it meets, of its handler's tablespace, say, is nobody's as long as nobody passes beside it.
+func TestAMessageThatIsShortCountsNoAttemptUntilAnotherPasses(t *testing.T) {
+	s := newStage(t, consumertest.NewFake(t).Addr, 1)
+	s.rogues(1, map[int]string{0: "raise:53100"})
+	var calls atomic.Int32
+	stop := s.start(s.consumerOf(handlers.Each(handlers.HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+		calls.Add(1)
+		return rogue(ctx, tx, m)
+	})), nil))
+	require.Eventually(t, func() bool { return calls.Load() > suspectAttempts+2 }, 2*time.Minute, 10*time.Millisecond)
+	require.Zero(t, s.count(`select count(*) from firstseen.dead_letters`))
+	s.rogues(2, nil) // the first has its key
+	s.allSettled(3)
+	stop()
+	s.requireOnce(2)
+	require.Equal(t, suspectAttempts, s.count(`select attempts from firstseen.dead_letters`))
 }
 
 // A server process that is killed takes all others with it, and the server recovers.

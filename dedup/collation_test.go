@@ -21,6 +21,9 @@ func TestScopesAndPositionsAreFoundAfterTheCollationHasChanged(t *testing.T) {
 	column := "datlocale"
 	var version int
 	require.NoError(t, admin.QueryRow(t.Context(), `select current_setting('server_version_num')::int`).Scan(&version))
+	if version < 150000 {
+		t.Skip("Postgres 14 has no locale of a database that sorts otherwise than by bytes on every machine")
+	}
 	if version < 170000 {
 		column = "daticulocale"
 	}

@@ -146,7 +146,7 @@ func (p *Processor) workLanes(ctx context.Context, target *registered) (int, err
 // workTogether has the handler handle the first messages of all claimed lanes, in one transaction.
 func (p *Processor) workTogether(ctx context.Context, target *registered, claims []dedup.Claim) error {
 	defer p.work.begin()()
-	each, of := max(1, laneBatch/len(claims)), "lanes"
+	each, of := max(1, laneBatch/len(claims)), span{}
 	if p.circuits[target].probes() {
 		each = 1
 	}
@@ -158,7 +158,7 @@ func (p *Processor) workTogether(ctx context.Context, target *registered, claims
 		defer loan.give()
 		defer tx.Rollback(ctx)
 		if len(batch.Entries) == 1 {
-			of = place(batch.Entries[0].Message)
+			of = spanOf(batch.Entries[0].Message, batch.Entries[0].Message)
 		}
 		r := &run{p: p, tx: tx, target: target, pace: &target.lanePace, known: known}
 		return p.retry(ctx, r, batch.Entries, r.handle)

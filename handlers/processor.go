@@ -222,7 +222,7 @@ func (p *Processor) Process(ctx context.Context, b Batch) (Result, error) {
 		return err
 	})
 	if err != nil && len(b.Messages) > 0 {
-		p.work.failed(place(&b.Messages[0]), err, targets...)
+		p.work.failed(spanOf(&b.Messages[0], &b.Messages[len(b.Messages)-1]), err, targets...)
 	}
 	if err == nil && result.Parked > 0 {
 		p.wakes.ring(targets)

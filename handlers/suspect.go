@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,9 +29,10 @@ import (
 //	                           others were                                         nobody's; from then on it is tried with
 //	                                                                               nobody else at work in the process
 //	                           the server was restarted, or is another one         nobody's
-//	short of something, or     the same server is well, and since others of the    the message's
-//	read-only                  handler failed so one of them has had success
-//	                           others fail so, or the server is read-only          nobody's
+//	short of something, or     the same server is well, and others of the handler  the message's
+//	read-only                  had success since the message failed so first
+//	                           nobody else came, and it has failed so for long     the message's
+//	                           others fail so too, or the server is read-only      nobody's
 //	Postgres is away                                                               nobody's
 //	our own shutdown                                                               nobody's
 //	deadlock, serialization                                                        nobody's, and run again; after three
@@ -70,7 +72,7 @@ const wellWithin = 5 * time.Second
 type evidence struct {
 	before, after dedup.Server
 	othersEnded   bool // transactions of others in this process, while the message was handled
-	othersShort   bool // others failed as the message did, and nobody has had success since
+	othersPass    bool // others of the handler had success since the message failed first, and none has failed since
 }
 
 // blames says whether a failure of a message that was alone in its transaction is the message's.
@@ -84,7 +86,7 @@ func (e *evidence) blames(sign failure.Sign) bool {
 	case failure.Ended:
 		return !e.othersEnded
 	case failure.Short, failure.ReadOnly:
-		return !e.othersShort
+		return e.othersPass
 	}
 	return false
 }
@@ -124,15 +126,43 @@ type work struct {
 	exclude map[laneOf]bool
 }
 
-// record is what is noted of a handler.
+// record is what is noted of a handler. Short stands for its failures for want of something, or because it is read-only.
 type record struct {
 	passed int     // when its work was last committed
-	short  [2]note // the last that failed for want of something, or read-only; of different messages
+	short  [2]note // the last that were short; of different messages
+	began  []note  // those that were short first, each of the messages that it was of; the oldest first
 }
 
+// note is a failure.
 type note struct {
-	of string
-	at int
+	of    span
+	count int
+	at    time.Time
+	last  time.Time // when one of its messages failed so again
+}
+
+// mostBegan is how many first failures are remembered of a handler. Where one is forgotten, a later one stands for it.
+const mostBegan = 64
+
+// shortFor is how long a message that nobody else of its handler comes beside has to fail before it is the message's doing.
+const shortFor = time.Hour
+
+// span is where messages are that were handled together, from the first to the last; zero: at several places.
+type span struct {
+	topic     string
+	partition int32
+	from, to  int64
+}
+
+func spanOf(first, last *dedup.Message) span {
+	return span{first.Topic, first.Partition, first.Offset, last.Offset}
+}
+
+// first is the place of the first message, as logs have it.
+func (s span) first() string { return fmt.Sprintf("%s/%d@%d", s.topic, s.partition, s.from) }
+
+func (s span) has(other span) bool {
+	return s.topic == other.topic && s.partition == other.partition && s.from <= other.from && other.to <= s.to
 }
 
 func newWork(handlers []*registered) *work {
@@ -183,43 +213,61 @@ func (w *work) handled(target *registered) {
 }
 
 // failed notes that messages failed that were handled together, by which of the handlers is not always known.
-func (w *work) failed(of string, err error, targets ...*registered) {
+func (w *work) failed(of span, err error, targets ...*registered) {
 	if failure.Unanswered(err) {
 		w.ended.Add(1)
 	}
 	var about *handlerError
 	for _, target := range targets {
 		if !errors.As(err, &about) || about.Handler == target.name {
-			w.noteShort(target, of, err)
+			w.noteShort(target, of, err, time.Now())
 		}
 	}
 }
 
-func (w *work) noteShort(target *registered, of string, err error) {
+func (w *work) noteShort(target *registered, of span, err error, at time.Time) {
 	if sign := failure.Of(err); sign != failure.Short && sign != failure.ReadOnly {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now++
-	if r := w.of[target.name]; r.short[0].of == of {
-		r.short[0].at = w.now
+	r, n := w.of[target.name], note{of, w.now, at, at}
+	if r.short[0].of == of {
+		r.short[0] = n
 	} else {
-		r.short = [2]note{{of, w.now}, r.short[0]}
+		r.short = [2]note{n, r.short[0]}
+	}
+	r.began = slices.DeleteFunc(r.began, func(b note) bool { return at.Sub(b.last) > failingFor })
+	if i := slices.IndexFunc(r.began, func(b note) bool { return b.of.has(of) }); i >= 0 {
+		r.began[i].last = at
+	} else if of != (span{}) {
+		r.began = append(r.began, n)
+		r.began = r.began[max(0, len(r.began)-mostBegan):]
 	}
 }
 
-// othersShort says whether other messages of a handler have failed for want of something, and none has had success since.
-func (w *work) othersShort(target *registered, of string) bool {
+// othersPass says of a message that was short whether others of its handler had success since it was so first, and none was
+// short after that; or whether, for long, there were no others.
+func (w *work) othersPass(target *registered, of span, now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.of[target.name]
 	for _, n := range r.short {
-		if n.of != of && n.at > r.passed {
-			return true
+		if !n.of.has(of) && n.count > r.passed {
+			return false
 		}
 	}
-	return false
+	i := slices.IndexFunc(r.began, func(b note) bool { return b.of.has(of) })
+	return i >= 0 && (r.passed > r.began[i].count || now.Sub(r.began[i].at) >= shortFor)
+}
+
+// overcame forgets that a message failed.
+func (w *work) overcame(target *registered, of span) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.of[target.name]
+	r.began = slices.DeleteFunc(r.began, func(b note) bool { return b.of == of })
 }
 
 // excludes says whether a lane's first message has to be alone in the process.
@@ -309,11 +357,14 @@ func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup
 	}
 	p.work.setExcluded(lane, s.excluded)
 	if err == nil {
+		if !s.judged {
+			p.work.overcame(target, s.at)
+		}
 		return true, nil
 	}
 	if suspicious(err) && ctx.Err() == nil {
 		p.cfg.Logger.Warn("a suspected message is tried again: its failure may be others' doing", "handler", target.name,
-			"message", s.place, "error", err)
+			"message", s.at.first(), "error", err)
 		err = nil
 	}
 	return false, errors.Join(err, p.release(ctx, []dedup.Claim{c}, laneLease))
@@ -332,7 +383,7 @@ type suspect struct {
 
 	met      bool // the lane was still ours, and not empty
 	of       messageOf
-	place    string
+	at       span
 	judged   bool
 	excluded bool // the next attempt has to be alone in the process
 }
@@ -350,7 +401,7 @@ func (s *suspect) try(ctx context.Context, known *findings) error {
 	if !s.alone { // else the others would only meet the same server
 		s.end()
 	}
-	s.p.work.noteShort(s.target, s.place, err)
+	s.p.work.noteShort(s.target, s.at, err, time.Now())
 	if !s.blamed(ctx, err) {
 		return err
 	}
@@ -368,7 +419,7 @@ func (s *suspect) handle(ctx context.Context, known *findings) error {
 	s.met = len(batch.Entries) > 0
 	for i := range batch.Entries {
 		e := &batch.Entries[i]
-		s.of, s.place = of(e), place(e.Message)
+		s.of, s.at = of(e), spanOf(e.Message, e.Message)
 		if !s.killed {
 			e.Attempts-- // counted already
 		}
@@ -388,7 +439,7 @@ func (s *suspect) blamed(ctx context.Context, err error) bool {
 	if !ok {
 		return false
 	}
-	e := evidence{before: s.before, after: after, othersShort: s.p.work.othersShort(s.target, s.place),
+	e := evidence{before: s.before, after: after, othersPass: s.p.work.othersPass(s.target, s.at, time.Now()),
 		othersEnded: s.p.work.ended.Load() > s.ended}
 	blamed := e.blames(sign)
 	s.excluded = sign == failure.Ended && !blamed && e.othersEnded

@@ -18,18 +18,18 @@ func TestAFailureIsAMessagesByEvidenceOnly(t *testing.T) {
 	began := time.Now()
 	well := dedup.Server{Started: began, Writable: true}
 	same := evidence{before: well, after: well}
-	othersEnded, othersShort := same, same
-	othersEnded.othersEnded, othersShort.othersShort = true, true
-	restarted := evidence{before: well, after: dedup.Server{Started: began.Add(time.Second), Writable: true}}
-	readOnly := evidence{before: well, after: dedup.Server{Started: began}}
+	othersEnded, othersPass := same, same
+	othersEnded.othersEnded, othersPass.othersPass = true, true
+	restarted := evidence{before: well, after: dedup.Server{Started: began.Add(time.Second), Writable: true}, othersPass: true}
+	readOnly := evidence{before: well, after: dedup.Server{Started: began}, othersPass: true}
 	for _, c := range []struct {
 		name   string
 		known  evidence
 		blamed []failure.Sign
 	}{
-		{"the same server is well", same, []failure.Sign{failure.TooSlow, failure.Ended, failure.Short, failure.ReadOnly}},
-		{"others were ended", othersEnded, []failure.Sign{failure.TooSlow, failure.Short, failure.ReadOnly}},
-		{"others are short", othersShort, []failure.Sign{failure.TooSlow, failure.Ended}},
+		{"the same server is well", same, []failure.Sign{failure.TooSlow, failure.Ended}},
+		{"others were ended", othersEnded, []failure.Sign{failure.TooSlow}},
+		{"others pass", othersPass, []failure.Sign{failure.TooSlow, failure.Ended, failure.Short, failure.ReadOnly}},
 		{"the server was restarted, or is another", restarted, nil},
 		{"the server is read-only", readOnly, nil},
 	} {
@@ -45,24 +45,44 @@ func TestAFailureIsAMessagesByEvidenceOnly(t *testing.T) {
 	}
 }
 
-func TestOthersAreShortUntilOneOfTheHandlersMessagesGetsThrough(t *testing.T) {
+func TestAShortageIsAMessagesOnlyWhereOthersPassBesideIt(t *testing.T) {
 	a, b := &registered{name: "a"}, &registered{name: "b"}
-	w := newWork([]*registered{a, b})
+	at := func(from, to int64) span { return span{"orders", 0, from, to} }
+	x, y := at(3, 3), at(7, 7)
 	full := &handlerError{"a", &pgconn.PgError{Code: "53100"}}
-	require.False(t, w.othersShort(a, "x"))
-	w.failed("x", full, a, b)
-	require.False(t, w.othersShort(a, "x"), "its own failure")
-	require.True(t, w.othersShort(a, "y"))
-	require.False(t, w.othersShort(b, "y"), "the other handler has not failed")
-	w.failed("y", full, a, b)
-	w.failed("x", full, a, b)
-	require.True(t, w.othersShort(a, "x"), "y came before")
-	w.handled(b)
-	require.True(t, w.othersShort(a, "x"))
-	w.handled(a)
-	require.False(t, w.othersShort(a, "x"))
-	w.failed("y", errTold, a, b)
-	require.False(t, w.othersShort(a, "x"), "for another reason")
+	now := time.Now()
+	for name, c := range map[string]struct {
+		happens func(w *work)
+		after   time.Duration
+		blamed  bool
+	}{
+		"nothing":                      {func(*work) {}, 0, false},
+		"nobody else came":             {func(w *work) { w.failed(x, full, a, b) }, 0, false},
+		"nobody else came for minutes": {func(w *work) { w.failed(x, full, a, b) }, shortFor / 2, false},
+		"nobody else came for long":    {func(w *work) { w.failed(x, full, a, b) }, 2 * shortFor, true},
+		"others passed before":         {func(w *work) { w.handled(a); w.failed(x, full, a, b) }, 0, false},
+		"others passed since":          {func(w *work) { w.failed(x, full, a, b); w.handled(a) }, 0, true},
+		"another handler's passed":     {func(w *work) { w.failed(x, full, a, b); w.handled(b) }, 0, false},
+		"others of its batch passed":   {func(w *work) { w.failed(at(0, 9), full, a, b); w.handled(a); w.failed(x, full, a) }, 0, true},
+		"it failed for another reason": {func(w *work) { w.failed(x, errTold, a, b); w.handled(a) }, 0, false},
+		"another batch was short":      {func(w *work) { w.failed(at(4, 9), full, a, b); w.handled(a) }, 0, false},
+		"it overcame that":             {func(w *work) { w.failed(x, full, a); w.overcame(a, x); w.handled(a) }, 0, false},
+		"others failed since":          {func(w *work) { w.failed(x, full, a); w.handled(a); w.failed(y, full, a) }, 2 * shortFor, false},
+		"others failed meanwhile": {func(w *work) {
+			w.failed(x, full, a)
+			w.handled(a)
+			w.failed(y, full, a)
+			w.failed(x, full, a)
+		}, 0, false},
+		"others failed, and pass again": {func(w *work) { w.failed(y, full, a); w.failed(x, full, a); w.handled(a) }, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWork([]*registered{a, b})
+			c.happens(w)
+			require.Equal(t, c.blamed, w.othersPass(a, x, now.Add(c.after)))
+			require.False(t, w.othersPass(b, x, now.Add(c.after)), "the other handler has not failed")
+		})
+	}
 }
 
 // suspected parks a message that is set apart, of a handler with three attempts.
