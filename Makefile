@@ -15,7 +15,7 @@ demo: ## a stream with duplicates takes effect once while the consumer is being 
 	go run ./cmd/firstseen dev $(DEMO)
 
 test: ## all tests; Postgres is brought along, the real Kafka needs Java 17 and Maven and is skipped without
-	go test -timeout 25m ./...
+	go test -p 3 -parallel 6 -timeout 15m ./...
 
 soak: ## torture for half an hour, judged by an oracle that shares no code with firstseen (needs Java 17 and Maven)
 	mkdir -p bin

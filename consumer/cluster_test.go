@@ -25,6 +25,7 @@ func newCluster(t testing.TB, addr string) *consumer.Cluster {
 }
 
 func TestClusterTellsWhereAGroupStands(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		c, topic, group := newCluster(t, addr), consumertest.Name(t), consumertest.Name(t)
 		consumertest.CreateTopic(t, addr, topic, 2)
@@ -56,6 +57,7 @@ func TestClusterTellsWhereAGroupStands(t *testing.T) {
 }
 
 func TestClusterMovesOnlyAGroupWithoutMembers(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		c, topic, name := newCluster(t, addr), consumertest.Name(t), consumertest.Name(t)
 		consumertest.CreateTopic(t, addr, topic, 2)
@@ -97,6 +99,7 @@ func TestClusterMovesOnlyAGroupWithoutMembers(t *testing.T) {
 }
 
 func TestClusterTellsTheSettingsOfTopics(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		c, forever, day, missing := newCluster(t, addr), consumertest.Name(t), consumertest.Name(t), consumertest.Name(t)
 		consumertest.CreateTopic(t, addr, forever, 1, "retention.ms=-1", "cleanup.policy=compact")
@@ -124,6 +127,7 @@ func TestClusterTellsTheSettingsOfTopics(t *testing.T) {
 }
 
 func TestClusterTellsWhatTheBrokerDoesWithUnknownTopics(t *testing.T) {
+	t.Parallel()
 	settings, err := newCluster(t, consumertest.Kafka(t)).Settings(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, settings.Hidden)
@@ -131,6 +135,7 @@ func TestClusterTellsWhatTheBrokerDoesWithUnknownTopics(t *testing.T) {
 }
 
 func TestClusterSaysWhatItMayNotSee(t *testing.T) {
+	t.Parallel()
 	fake := consumertest.NewFake(t)
 	c, topic := newCluster(t, fake.Addr), consumertest.Name(t)
 	consumertest.CreateTopic(t, fake.Addr, topic, 2)

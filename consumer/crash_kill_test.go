@@ -21,7 +21,7 @@ import (
 func kills(t *testing.T) int {
 	text := os.Getenv("FIRSTSEEN_TEST_KILLS")
 	if text == "" {
-		return 100
+		return 20
 	}
 	n, err := strconv.Atoi(text)
 	require.NoError(t, err, "FIRSTSEEN_TEST_KILLS")
@@ -29,6 +29,7 @@ func kills(t *testing.T) int {
 }
 
 func TestConsumerKilledAgainAndAgainLosesNothingAndRepeatsNothing(t *testing.T) {
+	t.Parallel()
 	t.Run("fake", func(t *testing.T) { killAgainAndAgain(t, consumertest.NewFake(t).Addr, kills(t), 0) })
 	t.Run("kafka", func(t *testing.T) { killAgainAndAgain(t, consumertest.Kafka(t), (kills(t)+9)/10, 0) })
 	t.Run("failing", func(t *testing.T) { killAgainAndAgain(t, consumertest.NewFake(t).Addr, (kills(t)+3)/4, 0.02) })
@@ -111,6 +112,7 @@ func (s *stage) killAtPoint(group *groupAdmin, m childMember) {
 }
 
 func TestProcessKilledAfterItsHandlerMakesTheEffectOnce(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		s := newStage(t, addr, 1)
 		consumertest.Produce(t, addr, s.records(3, 3)...)

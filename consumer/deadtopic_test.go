@@ -106,6 +106,7 @@ func header(r *kgo.Record, key string) string {
 }
 
 func TestDeadLettersArePublishedByteForByteWithDiagnostics(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		g := newGrave(t, addr)
 		var ids []string
@@ -144,6 +145,7 @@ func TestDeadLettersArePublishedByteForByteWithDiagnostics(t *testing.T) {
 }
 
 func TestALetterThatIsNearlyTooLargeIsPublishedWithLessAboutIt(t *testing.T) {
+	t.Parallel()
 	const limit = 100_000
 	for name, c := range map[string]struct {
 		spare     int // what the value leaves of the limit
@@ -218,6 +220,7 @@ func (g *grave) redrive() {
 }
 
 func TestALetterThatIsTooLargeOnlyUncompressedIsPublishedWhole(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		g := newGrave(t, addr, "max.message.bytes=20000")
 		consumertest.Produce(t, addr, g.record("k", strings.Repeat("compressible ", 4000), uuid.NewString()))
@@ -232,6 +235,7 @@ func TestALetterThatIsTooLargeOnlyUncompressedIsPublishedWhole(t *testing.T) {
 }
 
 func TestALetterThatTheTopicCanNotTakeHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
 	g := newGrave(t, consumertest.Kafka(t), "cleanup.policy=compact")
 	id := uuid.NewString()
 	keyless := g.record("", "x", id)
@@ -246,6 +250,7 @@ func TestALetterThatTheTopicCanNotTakeHoldsUpNoOther(t *testing.T) {
 }
 
 func TestACrashBetweenBrokerAndCommitPublishesAgainUnderTheSameID(t *testing.T) {
+	t.Parallel()
 	fake := consumertest.NewFake(t, kfake.NumBrokers(1))
 	g := newGrave(t, fake.Addr)
 	const n = 20
@@ -279,6 +284,7 @@ func TestACrashBetweenBrokerAndCommitPublishesAgainUnderTheSameID(t *testing.T) 
 }
 
 func TestTwoPublishersPublishEachLetterOnce(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		g := newGrave(t, addr)
 		const n = 1500
@@ -300,6 +306,7 @@ func TestTwoPublishersPublishEachLetterOnce(t *testing.T) {
 }
 
 func TestAMissingDeadTopicHoldsUpNothingAndIsUsedOnceItIsThere(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		g := &grave{stage: newStage(t, addr, 1), dead: consumertest.Name(t)}
 		g.fails("hopeless")
@@ -318,6 +325,7 @@ func TestAMissingDeadTopicHoldsUpNothingAndIsUsedOnceItIsThere(t *testing.T) {
 }
 
 func TestAKeyIsPublishedWhereKafkasProducersPutIt(t *testing.T) {
+	t.Parallel()
 	g := newGraveOf(t, consumertest.NewFake(t).Addr, 3)
 	rs := g.records(30, 15)
 	for i := range 10 {
@@ -336,6 +344,7 @@ func TestAKeyIsPublishedWhereKafkasProducersPutIt(t *testing.T) {
 
 // A letter is marked as published once all replicas that are in sync have it.
 func TestDeadLettersAreAcknowledgedByAllReplicas(t *testing.T) {
+	t.Parallel()
 	fake := consumertest.NewFake(t)
 	g := newGrave(t, fake.Addr)
 	consumertest.Produce(t, g.addr, g.records(3, 3)...)

@@ -27,6 +27,7 @@ func outage(t *testing.T) time.Duration {
 }
 
 func TestHandlersThatHangWhilePostgresIsGoneSpendNoAttempt(t *testing.T) {
+	t.Parallel()
 	s, server := newStageOnOwnServer(t, consumertest.NewFake(t).Addr, 4)
 	consumertest.Produce(t, s.addr, s.records(400, 40)...)
 	answers := make(chan struct{}) // closed when what the handlers wait for is back

@@ -74,6 +74,7 @@ func (s *stage) settled() {
 }
 
 func TestAFailingMessageDelaysOnlyItsOwnKey(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		s := newStage(t, addr, 1)
 		var rs []*kgo.Record
@@ -93,6 +94,7 @@ func TestAFailingMessageDelaysOnlyItsOwnKey(t *testing.T) {
 }
 
 func TestWhatCanNotBeHandledEndsInTheDeadLettersAndTheRestGoesOn(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	var rs []*kgo.Record
 	for _, value := range []string{"ok", "fail:99", "ok", "permanent", "ok", "panic:99", "ok", "sql", "ok"} {
@@ -109,6 +111,7 @@ func TestWhatCanNotBeHandledEndsInTheDeadLettersAndTheRestGoesOn(t *testing.T) {
 }
 
 func TestAPartitionIsHeldWhileTooManyOfItsMessagesAreParked(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	rs := make([]*kgo.Record, 400)
 	for i := range rs {

@@ -86,6 +86,7 @@ func TestAnOutageOfKafkaIsSaidWhenItBeginsAndWhenItIsOver(t *testing.T) {
 }
 
 func TestTheLastLineSaysWhatKafkaWasTold(t *testing.T) {
+	t.Parallel()
 	t.Run("Kafka was never reached", func(t *testing.T) {
 		s := newStage(t, consumertest.NewFake(t).Addr, 1)
 		book, stop := s.noticed(func(c *consumer.Config) { c.Brokers = []string{"127.0.0.1:1"} })
@@ -113,6 +114,7 @@ func permitted(kind kmsg.ACLResourceType, name string, operation kmsg.ACLOperati
 }
 
 func TestTopicsThatCantBeReadAreToldForAsLongAsItLastsAndTheOthersGoOn(t *testing.T) {
+	t.Parallel()
 	name := consumertest.Name(t)
 	good, denied, unread, missing := name+"-good", name+"-denied", name+"-unread", name+"-missing"
 	fake := consumertest.NewFake(t, kfake.EnableSASL(), kfake.EnableACLs(), kfake.Superuser("PLAIN", "root", "root"),
@@ -179,6 +181,7 @@ func TestTopicsThatCantBeReadAreToldForAsLongAsItLastsAndTheOthersGoOn(t *testin
 
 // A header that nobody sends: the whole topic dies, and somebody has to hear of it.
 func TestATopicWithoutUsableIDsIsLoggedByBatchAndReasonWithWhatToSet(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	nameless := s.records(60, 5)
 	for _, r := range nameless {
@@ -199,6 +202,7 @@ func TestATopicWithoutUsableIDsIsLoggedByBatchAndReasonWithWhatToSet(t *testing.
 }
 
 func TestAReplayThatWaitsIsToldToo(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	var rs []*kgo.Record
 	for i := range 60 {

@@ -66,6 +66,7 @@ func divergeFetches(fake *kfake.Cluster, end int64) *atomic.Int64 {
 }
 
 func TestFetchThatFindsAnotherLogHoldsThePartition(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		opts   []kfake.Opt
@@ -90,6 +91,7 @@ func TestFetchThatFindsAnotherLogHoldsThePartition(t *testing.T) {
 }
 
 func TestLogThatWasCutOffIsReadAgainFromWhereItWasByPolicy(t *testing.T) {
+	t.Parallel()
 	fake := consumertest.NewFake(t, kfake.NumBrokers(1))
 	s := newStage(t, fake.Addr, 1)
 	s.fill(20)
@@ -108,6 +110,7 @@ func TestLogThatWasCutOffIsReadAgainFromWhereItWasByPolicy(t *testing.T) {
 
 // Else a start that trusts the committed offset would skip what lies between.
 func TestCommittedOffsetGoesBackWithTheLog(t *testing.T) {
+	t.Parallel()
 	fake := consumertest.NewFake(t, kfake.NumBrokers(1))
 	s := newStage(t, fake.Addr, 1)
 	s.fill(20)
@@ -123,6 +126,7 @@ func TestCommittedOffsetGoesBackWithTheLog(t *testing.T) {
 
 // The messages that come at the positions of others would be taken for them.
 func TestLogThatWasCutOffIsHeldWhateverThePolicyWhereIDsArePositions(t *testing.T) {
+	t.Parallel()
 	fake := consumertest.NewFake(t, kfake.NumBrokers(1))
 	s := newStage(t, fake.Addr, 1)
 	s.unnamed(20)
@@ -136,6 +140,7 @@ func TestLogThatWasCutOffIsHeldWhateverThePolicyWhereIDsArePositions(t *testing.
 }
 
 func TestPositionBelowTheCutGoesOn(t *testing.T) {
+	t.Parallel()
 	fake := consumertest.NewFake(t, kfake.NumBrokers(1))
 	s := newStage(t, fake.Addr, 1)
 	s.fill(20)
@@ -154,6 +159,7 @@ func TestPositionBelowTheCutGoesOn(t *testing.T) {
 
 // The group was moved back by hand, or its last offsets were not committed: what was read is read again in any case.
 func TestCommittedOffsetBelowTheCutGoesOn(t *testing.T) {
+	t.Parallel()
 	fake := consumertest.NewFake(t, kfake.NumBrokers(1))
 	s := newStage(t, fake.Addr, 1)
 	s.fill(20)
@@ -179,6 +185,7 @@ func (s *stage) commitAt(offset int64, epoch int32) {
 }
 
 func TestCommittedEpochCountsWherePostgresHasNone(t *testing.T) {
+	t.Parallel()
 	for name, begin := range map[string]func(s *stage){
 		"new to Postgres": func(s *stage) {},
 		"committed offset behind the position": func(s *stage) {
@@ -203,6 +210,7 @@ func TestCommittedEpochCountsWherePostgresHasNone(t *testing.T) {
 }
 
 func TestOffsetsAreCommittedWithTheirLeaderEpoch(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		s := newStage(t, addr, 1)
 		s.fill(20)
@@ -221,6 +229,7 @@ func TestOffsetsAreCommittedWithTheirLeaderEpoch(t *testing.T) {
 
 // A position whose leader epoch is not known, as after an upgrade, gets it with its next message.
 func TestPositionFromBeforeLearnsItsLeaderEpoch(t *testing.T) {
+	t.Parallel()
 	fake := consumertest.NewFake(t, kfake.NumBrokers(1))
 	s := newStage(t, fake.Addr, 1)
 	s.fill(20)
@@ -239,6 +248,7 @@ func TestPositionFromBeforeLearnsItsLeaderEpoch(t *testing.T) {
 
 // A broker that keeps no epochs refuses fetches that name one: they go on without.
 func TestLeaderThatKeepsNoEpochsIsReadWithoutThem(t *testing.T) {
+	t.Parallel()
 	fake := consumertest.NewFake(t, kfake.NumBrokers(1))
 	s := newStage(t, fake.Addr, 1)
 	fake.Cluster.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(r kmsg.Request) (kmsg.Response, error, bool) {

@@ -28,11 +28,13 @@ func met(t *testing.T, h *kfake.FaultHandle, n int) {
 }
 
 func TestRefusedCommitIsMadeUpFor(t *testing.T) {
+	t.Parallel()
 	for _, refusal := range []*kerr.Error{
 		kerr.IllegalGeneration, kerr.UnknownMemberID, kerr.RebalanceInProgress, kerr.NotCoordinator,
 		kerr.CoordinatorLoadInProgress, kerr.CoordinatorNotAvailable, kerr.RequestTimedOut, kerr.UnknownServerError,
 	} {
 		t.Run(refusal.Message, func(t *testing.T) {
+			t.Parallel()
 			fake := consumertest.NewFake(t)
 			s := newStage(t, fake.Addr, 3)
 			s.start(s.consumer(nil))
@@ -51,11 +53,13 @@ func TestRefusedCommitIsMadeUpFor(t *testing.T) {
 
 // Whatever the answer is, it is not that there is no commit: Latest would lose the ten messages behind it.
 func TestUnreadableCommittedOffsetIsNotTakenForNone(t *testing.T) {
+	t.Parallel()
 	for _, refusal := range []*kerr.Error{
 		kerr.NotCoordinator, kerr.CoordinatorNotAvailable, kerr.CoordinatorLoadInProgress, kerr.UnstableOffsetCommit,
 		kerr.GroupAuthorizationFailed, kerr.UnknownServerError,
 	} {
 		t.Run(refusal.Message, func(t *testing.T) {
+			t.Parallel()
 			fake := consumertest.NewFake(t)
 			s := newStage(t, fake.Addr, 1)
 			s.fill(20)
@@ -70,6 +74,7 @@ func TestUnreadableCommittedOffsetIsNotTakenForNone(t *testing.T) {
 }
 
 func TestGroupThatCanNotBeJoinedAtFirstIsJoinedInTheEnd(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		request kmsg.Key
@@ -85,6 +90,7 @@ func TestGroupThatCanNotBeJoinedAtFirstIsJoinedInTheEnd(t *testing.T) {
 		{"member forgotten while assigning", kmsg.SyncGroup, kerr.UnknownMemberID},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			fake := consumertest.NewFake(t)
 			s := newStage(t, fake.Addr, 1)
 			s.fill(10)
@@ -99,8 +105,10 @@ func TestGroupThatCanNotBeJoinedAtFirstIsJoinedInTheEnd(t *testing.T) {
 }
 
 func TestMemberThatTheGroupLostJoinsAgain(t *testing.T) {
+	t.Parallel()
 	for _, refusal := range []*kerr.Error{kerr.UnknownMemberID, kerr.IllegalGeneration, kerr.RebalanceInProgress, kerr.NotCoordinator} {
 		t.Run(refusal.Message, func(t *testing.T) {
+			t.Parallel()
 			fake := consumertest.NewFake(t)
 			s := newStage(t, fake.Addr, 1)
 			s.fill(10)
@@ -181,6 +189,7 @@ func (c tamperedConn) Write(answer []byte) (int, error) {
 }
 
 func TestFetchCutInTheMiddleOfItsAnswerIsMadeAgain(t *testing.T) {
+	t.Parallel()
 	var cuts atomic.Int32
 	mark := []byte("not in one piece")
 	fake := tampered(t, func(answer []byte) bool {
@@ -229,6 +238,7 @@ func TestCorruptBatchHoldsItsPartitionUntilItIsRepaired(t *testing.T) {
 // Where kafka-go's own farewell gets lost, as in an outage, it comes back as a new member; the group would wait for the old
 // one until its session is over, which is longer than this test waits.
 func TestMemberThatWasForgottenIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
 	fake := consumertest.NewFake(t)
 	s := newStage(t, fake.Addr, 1)
 	s.fill(10)

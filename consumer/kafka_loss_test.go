@@ -29,6 +29,7 @@ func loseWhileStopped(t *testing.T, addr string) *stage {
 }
 
 func TestMessagesDeletedWhileStoppedAreReportedAndPassed(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		o := &observed{stage: loseWhileStopped(t, addr)}
 		s := o.stage
@@ -57,6 +58,7 @@ func (s *stage) requireHeld(book *logbook) {
 }
 
 func TestMessagesDeletedWhileStoppedHoldTheirPartitionByPolicy(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		s := loseWhileStopped(t, addr)
 		book, stop := s.run(settings(holdLoss))
@@ -88,6 +90,7 @@ func loseWhileRunning(t *testing.T, change func(*consumer.Config)) (*stage, *log
 }
 
 func TestMessagesDeletedWhileRunningAreReportedAndPassed(t *testing.T) {
+	t.Parallel()
 	s, book := loseWhileRunning(t, func(*consumer.Config) {})
 	s.caughtUp()
 	s.requireOnce(35)
@@ -95,6 +98,7 @@ func TestMessagesDeletedWhileRunningAreReportedAndPassed(t *testing.T) {
 }
 
 func TestMessagesDeletedWhileRunningHoldTheirPartitionByPolicy(t *testing.T) {
+	t.Parallel()
 	s, book := loseWhileRunning(t, holdLoss)
 	s.requireHeld(book)
 }

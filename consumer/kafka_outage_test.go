@@ -82,6 +82,7 @@ func TestKafkaRestartLosesAndRepeatsNothing(t *testing.T) {
 }
 
 func TestMovedLeadersAreFollowed(t *testing.T) {
+	t.Parallel()
 	fake := consumertest.NewFake(t)
 	s := newStage(t, fake.Addr, 3)
 	s.survives(s.consumer(nil),
@@ -97,6 +98,7 @@ func TestMovedLeadersAreFollowed(t *testing.T) {
 }
 
 func TestMovedCoordinatorIsFollowed(t *testing.T) {
+	t.Parallel()
 	fake := consumertest.NewFake(t)
 	s := newStage(t, fake.Addr, 3)
 	moved := func() {
@@ -109,6 +111,7 @@ func TestMovedCoordinatorIsFollowed(t *testing.T) {
 }
 
 func TestLostBrokerIsLeftForItsSuccessor(t *testing.T) {
+	t.Parallel()
 	fake := consumertest.NewFake(t)
 	s := newStage(t, fake.Addr, 3)
 	other := fake.Cluster.LeaderFor(s.topic, 0)

@@ -50,10 +50,12 @@ func (s *stage) recreate(messages int) {
 
 // The messages have no ID but their position, and must not be taken for the old topic's.
 func TestRecreatedTopicIsHeldAndThenReadFromItsFirstMessage(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		for _, running := range []bool{true, false} {
 			for _, messages := range []int{150, 50} {
 				t.Run(fmt.Sprintf("running %v, %d messages", running, messages), func(t *testing.T) {
+					t.Parallel()
 					s := newStage(t, addr, 1)
 					s.unnamed(100)
 					book, stop := s.run(s.byPosition(consumer.Hold))
@@ -82,6 +84,7 @@ func TestRecreatedTopicIsHeldAndThenReadFromItsFirstMessage(t *testing.T) {
 }
 
 func TestRecreatedTopicIsReadFromItsFirstMessageWithoutRestartWherePolicySaysSo(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		s := newStage(t, addr, 1)
 		s.unnamed(100)
@@ -116,6 +119,7 @@ func TestRecreatedTopicIsNoticedByTheFetch(t *testing.T) {
 // Brokers before 2.8 have no topic IDs: there a topic that ends below the position shows it, or from 2.3 on its leader epoch.
 // Nothing of it is the log that was read.
 func TestTopicThatEndsBelowThePositionIsHeldAndThenReadFromItsFirstMessage(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		running        bool
 		version        *kversion.Versions
@@ -127,6 +131,7 @@ func TestTopicThatEndsBelowThePositionIsHeldAndThenReadFromItsFirstMessage(t *te
 		{false, kversion.V2_2_0(), "ends at 50, below the position 100", "ends below the position"},
 	} {
 		t.Run(fmt.Sprintf("running %v, %s", c.running, c.version.VersionGuess()), func(t *testing.T) {
+			t.Parallel()
 			s := newStage(t, consumertest.NewFake(t, kfake.MaxVersions(c.version)).Addr, 1)
 			s.fill(100)
 			book, stop := s.run(nil)
@@ -158,6 +163,7 @@ func TestTopicThatEndsBelowThePositionIsHeldAndThenReadFromItsFirstMessage(t *te
 
 // Their positions would have doctor find fault, and retention keep every ID, for ever.
 func TestPartitionsThatATopicMadeAnewLacksAreForgottenWithItsRestart(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 3)
 	s.fill(10)
 	_, stop := s.run(nil)
@@ -178,6 +184,7 @@ func TestPartitionsThatATopicMadeAnewLacksAreForgottenWithItsRestart(t *testing.
 }
 
 func TestRecreatedTopicIsNotHeldAgainOnceItWasRestarted(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	s.unnamed(100)
 	_, stop := s.run(s.byPosition(consumer.Hold))

@@ -15,6 +15,7 @@ import (
 )
 
 func TestOneIDRunsOnceForEachHandler(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		s := newStage(t, addr, 1)
 		other := s.other(consumertest.Name(t) + "-other")
@@ -54,6 +55,7 @@ func (s *stage) byTenant() func(*consumer.Config, *handlers.Config) {
 }
 
 func TestOneIDRunsOnceForEachTenant(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	id := uuid.NewString()
 	both := []*kgo.Record{s.ofTenant(id, "a"), s.ofTenant(id, "b"), s.ofTenant(id, "a", "a")}
@@ -68,6 +70,7 @@ func TestOneIDRunsOnceForEachTenant(t *testing.T) {
 }
 
 func TestUnusableTenantIsADeadLetterAndHidesNobodysMessage(t *testing.T) {
+	t.Parallel()
 	for name, tenants := range map[string][]string{
 		"missing": nil, "empty": {""}, "two": {"a", "b"}, "one and an empty one": {"a", ""}, "too long": {strings.Repeat("a", dedup.MaxTenantBytes+1)},
 		"not text": {"\xff"}, "with a NUL": {"a\x00"},
@@ -89,6 +92,7 @@ func TestUnusableTenantIsADeadLetterAndHidesNobodysMessage(t *testing.T) {
 }
 
 func TestLongestTenantIsTaken(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	consumertest.Produce(t, s.addr, s.ofTenant(uuid.NewString(), strings.Repeat("a", dedup.MaxTenantBytes)))
 	s.start(s.consumer(s.byTenant()))

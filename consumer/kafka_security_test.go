@@ -87,6 +87,7 @@ func newSecureStage(t *testing.T, broker []kfake.Opt, client ...kgo.Opt) *stage 
 }
 
 func TestBrokerIsReachedOverTLS(t *testing.T) {
+	t.Parallel()
 	cert, roots := certificate()
 	trust := &tls.Config{RootCAs: roots}
 	s := newSecureStage(t, []kfake.Opt{kfake.TLS(&tls.Config{Certificates: []tls.Certificate{cert}})}, kgo.DialTLSConfig(trust))
@@ -99,6 +100,7 @@ func TestBrokerIsReachedOverTLS(t *testing.T) {
 }
 
 func TestBrokerAuthenticatesTheConsumer(t *testing.T) {
+	t.Parallel()
 	cert, roots := certificate()
 	trust := &tls.Config{RootCAs: roots}
 	for _, m := range mechanisms(t) {
@@ -136,6 +138,7 @@ func TestBrokerAuthenticatesTheConsumer(t *testing.T) {
 
 // Kafka says what is wrong, and the operator is to hear it.
 func TestRefusedPasswordIsReported(t *testing.T) {
+	t.Parallel()
 	fake := consumertest.NewFake(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", user, password))
 	fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.SASLAuthenticate}, TopLevel: true, Err: kerr.SaslAuthenticationFailed, Count: -1})
 	db := deduptest.New(t)

@@ -19,6 +19,7 @@ import (
 func latest(c *consumer.Config) { c.StartAt = consumer.Latest }
 
 func TestFirstStartReadsWhatIsThere(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 3)
 	s.fill(10)
 	s.start(s.consumer(nil))
@@ -27,6 +28,7 @@ func TestFirstStartReadsWhatIsThere(t *testing.T) {
 }
 
 func TestFirstStartAtLatestReadsWhatComesAfterInEveryPartition(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 3)
 	s.fill(10)
 	s.start(s.consumer(settings(latest)))
@@ -40,6 +42,7 @@ func TestFirstStartAtLatestReadsWhatComesAfterInEveryPartition(t *testing.T) {
 // The offset that Latest stood for at the first start must be known at the second, though the first one
 // committed nothing and was cut off.
 func TestStartAtLatestIsRememberedBeforeAnythingIsRead(t *testing.T) {
+	t.Parallel()
 	fake := consumertest.NewFake(t)
 	s := newStage(t, fake.Addr, 3)
 	s.fill(10)
@@ -60,6 +63,7 @@ func TestStartAtLatestIsRememberedBeforeAnythingIsRead(t *testing.T) {
 }
 
 func TestPositionAloneIsWhereReadingGoesOn(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 3)
 	s.fill(10)
 	_, stop := s.run(nil)
@@ -77,6 +81,7 @@ func TestPositionAloneIsWhereReadingGoesOn(t *testing.T) {
 }
 
 func TestCommittedOffsetAloneIsTakenOver(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 3)
 	s.fill(20)
 	for p := range s.partitions {
@@ -92,6 +97,7 @@ func TestCommittedOffsetAloneIsTakenOver(t *testing.T) {
 }
 
 func TestLostPositionOfOnePartitionIsReadAgainFromItsFirstMessage(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 3)
 	s.fill(10)
 	_, stop := s.run(nil)
@@ -107,6 +113,7 @@ func TestLostPositionOfOnePartitionIsReadAgainFromItsFirstMessage(t *testing.T) 
 }
 
 func TestCommittedOffsetAheadOfPosition(t *testing.T) {
+	t.Parallel()
 	start := func(t *testing.T, policy consumer.Policy) (*stage, *logbook) {
 		s := newStage(t, consumertest.NewFake(t).Addr, 1)
 		s.fill(10)
@@ -132,6 +139,7 @@ func TestCommittedOffsetAheadOfPosition(t *testing.T) {
 }
 
 func TestReplayByOperatorFindsOnlyDuplicates(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	s.fill(20)
 	_, stop := s.run(nil)
@@ -146,6 +154,7 @@ func TestReplayByOperatorFindsOnlyDuplicates(t *testing.T) {
 }
 
 func TestMembersThatStartTogetherAgreeOnWhereToBegin(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.Kafka(t), 24)
 	s.fill(10)
 	for range 3 {

@@ -15,6 +15,7 @@ import (
 )
 
 func TestAddedPartitionsAreReadFromTheirFirstMessage(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		for _, at := range []consumer.StartAt{consumer.Earliest, consumer.Latest} {
 			t.Run(string(at), func(t *testing.T) {
@@ -58,6 +59,7 @@ func (s *stage) exists(topic string) (exists bool) {
 }
 
 func TestMissingTopicIsNamedNotCreatedAndReadOnceItIsThere(t *testing.T) {
+	t.Parallel()
 	test := func(t *testing.T, addr string) {
 		s := newStage(t, addr, 1)
 		missing := s.other(consumertest.Name(t) + "-missing")
@@ -79,6 +81,7 @@ func TestMissingTopicIsNamedNotCreatedAndReadOnceItIsThere(t *testing.T) {
 }
 
 func TestOnlyTopicMissingIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t, kfake.AllowAutoTopicCreation()).Addr, 1)
 	missing := s.other(consumertest.Name(t) + "-missing")
 	book, _ := s.run(func(_ *consumer.Config, h *handlers.Config) {
@@ -92,6 +95,7 @@ func TestOnlyTopicMissingIsWaitedFor(t *testing.T) {
 }
 
 func TestDeletedTopicLeavesTheOthersGoing(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		s := newStage(t, addr, 1)
 		doomed := s.other(consumertest.Name(t) + "-doomed")

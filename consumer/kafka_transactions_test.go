@@ -37,6 +37,7 @@ func (s *stage) end(producer *kgo.Client, how kgo.TransactionEndTry) {
 }
 
 func TestOpenTransactionHoldsItsPartitionUntilItEnds(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		for _, end := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort} {
 			t.Run(fmt.Sprintf("commit %v", end), func(t *testing.T) {
@@ -71,6 +72,7 @@ func TestOpenTransactionHoldsItsPartitionUntilItEnds(t *testing.T) {
 
 // After this neither the last record nor the last batch is at the end: a marker is.
 func TestPartitionEndingInAMarkerHasNoLag(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		s := newStage(t, addr, 1)
 		producer := s.transactional()
@@ -92,6 +94,7 @@ func TestPartitionEndingInAMarkerHasNoLag(t *testing.T) {
 // A group that was taken over may stand above the last stable offset: a transaction that is open there is no
 // sign of a topic that was cut off.
 func TestCommittedOffsetWithinAnOpenTransactionIsNoReset(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		s := newStage(t, addr, 1)
 		producer := s.transactional()
@@ -151,6 +154,7 @@ func (s *stage) compact(now func()) (left int) {
 }
 
 func TestCompactedPartitionHasNoLag(t *testing.T) {
+	t.Parallel()
 	test := func(t *testing.T, addr string, compact func()) {
 		s := newStage(t, addr, 1)
 		left := s.compact(compact)

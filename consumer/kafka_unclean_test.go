@@ -14,6 +14,7 @@ import (
 // Broker 2 misses messages 10 to 19, which were read, and becomes the leader while only it is there. By the time that
 // anybody looks it has taken in other messages at those offsets, and more.
 func TestMessagesOfAnUncleanLeaderAreNotSkipped(t *testing.T) {
+	t.Parallel()
 	cluster := consumertest.StartKafkaCluster(t, 3)
 	t.Run("a clean election holds nothing", func(t *testing.T) {
 		s := newStage(t, cluster.Brokers[2].Addr, 1)

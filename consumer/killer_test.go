@@ -142,6 +142,7 @@ func (s *stage) produceValues(values ...string) {
 }
 
 func TestAMessageThatKillsTheProcessRunsOutOfAttempts(t *testing.T) {
+	t.Parallel()
 	for name, values := range map[string][]string{
 		"first":  {"kill:99", "ok", "ok", "ok", "ok"},
 		"middle": {"ok", "ok", "kill:99", "ok", "ok"},
@@ -149,6 +150,7 @@ func TestAMessageThatKillsTheProcessRunsOutOfAttempts(t *testing.T) {
 	} {
 		for _, maxBatch := range []int{0, 1} {
 			t.Run(fmt.Sprint(name, "/", maxBatch), func(t *testing.T) {
+				t.Parallel()
 				s := newKillerStage(t)
 				s.produceValues(values...)
 				deaths := s.supervise(maxBatch, 5)
@@ -164,6 +166,7 @@ func TestAMessageThatKillsTheProcessRunsOutOfAttempts(t *testing.T) {
 
 // Offsets are committed to Kafka now and then: each process begins with messages that the one before has handled.
 func TestAMessageThatKillsTheProcessBeforeOffsetsAreCommittedRunsOutOfAttempts(t *testing.T) {
+	t.Parallel()
 	for _, maxBatch := range []int{0, 1} {
 		s := newKillerStage(t)
 		s.commitEvery = 1500 * time.Millisecond
@@ -184,6 +187,7 @@ func (s *stage) requireOnceBut(n int) {
 }
 
 func TestAMessageThatKillsTheProcessOnceOrTwiceIsHandled(t *testing.T) {
+	t.Parallel()
 	s := newKillerStage(t)
 	s.produceValues("ok", "kill:2", "ok")
 	require.Equal(t, 2, s.supervise(0, 3))
@@ -192,6 +196,7 @@ func TestAMessageThatKillsTheProcessOnceOrTwiceIsHandled(t *testing.T) {
 }
 
 func TestAMessageThatKillsTheProcessFromItsLaneRunsOutOfAttempts(t *testing.T) {
+	t.Parallel()
 	s := newKillerStage(t)
 	s.produceValues("ok", "later:99", "ok")
 	deaths := s.supervise(0, 3)
@@ -202,6 +207,7 @@ func TestAMessageThatKillsTheProcessFromItsLaneRunsOutOfAttempts(t *testing.T) {
 }
 
 func TestAShutdownIsNoAttempt(t *testing.T) {
+	t.Parallel()
 	s := newKillerStage(t)
 	values := make([]string, 200)
 	for i := range values {
@@ -225,6 +231,7 @@ func TestAShutdownIsNoAttempt(t *testing.T) {
 }
 
 func TestAnOutageIsNoAttempt(t *testing.T) {
+	t.Parallel()
 	s, server := newStageOnOwnServer(t, consumertest.NewFake(t).Addr, 1)
 	values := make([]string, 200)
 	for i := range values {

@@ -99,6 +99,7 @@ func (s *stage) send(client *kgo.Client, request *kmsg.ProduceRequest) error {
 }
 
 func TestHostileTopicsStayWithinTheMemory(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]hostile{
 		"bombs of each codec":        {partitions: 8, send: bombs, held: 4},
 		"large records, compressed":  {partitions: 8, largest: 24 << 20, send: spread(1, 24<<20, false)},
@@ -108,6 +109,7 @@ func TestHostileTopicsStayWithinTheMemory(t *testing.T) {
 		"many partitions, in random": {partitions: 60, largest: 900_000, send: spread(3, 900_000, true)},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := newStage(t, consumertest.NewFake(t).Addr, 1)
 			s.topic, s.partitions = consumertest.Name(t), c.partitions
 			consumertest.CreateTopic(t, s.addr, s.topic, s.partitions, "max.message.bytes=67108864")
@@ -143,6 +145,7 @@ func TestHostileTopicsStayWithinTheMemory(t *testing.T) {
 
 // What partitions have that are held would be all of the memory.
 func TestHeldPartitionsKeepNoOtherFromMemory(t *testing.T) {
+	t.Parallel()
 	const partitions, each, goes = 30, 200, 29
 	s := newStage(t, consumertest.NewFake(t, kfake.NumBrokers(1)).Addr, partitions)
 	var rs []*kgo.Record

@@ -191,6 +191,7 @@ func (s *stage) requireBoth(n int) {
 }
 
 func TestHandlerPausedAndResumedInTrafficKeepsOrderAndMakesEachEffectOnce(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 3)
 	for range 2 {
 		s.start(s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
@@ -215,6 +216,7 @@ func TestHandlerPausedAndResumedInTrafficKeepsOrderAndMakesEachEffectOnce(t *tes
 }
 
 func TestProcessKilledWhileItsHandlerIsPausedLosesNothing(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	consumertest.Produce(t, s.addr, s.records(30, 5)...)
 	resume := s.pause(dedup.Pause{Kind: dedup.PauseHandler, Handler: "effect"})
@@ -236,6 +238,7 @@ func TestProcessKilledWhileItsHandlerIsPausedLosesNothing(t *testing.T) {
 
 // An answer that was under way when its partition was paused is not kept, and its room is given back.
 func TestAnswerThatComesAfterAPauseKeepsNoRoom(t *testing.T) {
+	t.Parallel()
 	fake := consumertest.NewFake(t, kfake.NumBrokers(1))
 	s := newStage(t, fake.Addr, 3) // 0 and 2 are fetched together
 	entered, leave := make(chan struct{}), make(chan struct{})

@@ -17,6 +17,7 @@ import (
 
 // With pgxpool's default, four connections, a handler that takes a second one gets it.
 func TestAHandlerMayTakeASecondConnectionOfTheSamePool(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 8)
 	pool := deduptest.OpenPool(t, s.dsn, func(c *pgxpool.Config) { c.MaxConns = 4 })
 	store, err := dedup.Open(t.Context(), pool, dedup.Config{Inbox: s.group})
@@ -39,6 +40,7 @@ func TestAHandlerMayTakeASecondConnectionOfTheSamePool(t *testing.T) {
 }
 
 func TestAPoolThatIsTooSmallIsToldAtTheStart(t *testing.T) {
+	t.Parallel()
 	db := deduptest.New(t)
 	for _, c := range []struct {
 		pool                int32

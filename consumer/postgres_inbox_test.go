@@ -91,6 +91,7 @@ func (o *odd) row() keptRow {
 }
 
 func TestOddMessagesKeepTheirBytesAlsoAfterAReplay(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		s := newStage(t, addr, 1)
 		group := s.groupAdmin()
@@ -118,6 +119,7 @@ func TestOddMessagesKeepTheirBytesAlsoAfterAReplay(t *testing.T) {
 
 // A process that runs past midnight needs partitions that it did not make at its start.
 func TestPartitionsOfTheInboxAreMadeWhileAConsumerRuns(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	c := s.consumer(nil)
 	consumer.MakePartitionsEvery(c, 10*time.Millisecond)

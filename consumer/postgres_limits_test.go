@@ -48,6 +48,7 @@ func slowly(each time.Duration) handlers.BatchHandler {
 }
 
 func TestBatchThatRunsIntoTheStatementTimeoutIsHalvedUntilItPasses(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	consumertest.Produce(t, s.addr, s.records(40_000, 100)...)
 	var database string
@@ -75,6 +76,7 @@ func TestBatchThatRunsIntoTheStatementTimeoutIsHalvedUntilItPasses(t *testing.T)
 }
 
 func TestHugeValuesGoThroughInLittleMemory(t *testing.T) {
+	t.Parallel()
 	const values, size, most = 20, 15 << 20, 250
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	s.topic, s.partitions = consumertest.Name(t), 2
@@ -125,6 +127,7 @@ func (p *childProcess) peakMemory() int {
 }
 
 func TestSameIDsInOppositeOrderAtTwoMembersTakeEffectOnce(t *testing.T) {
+	t.Parallel()
 	const rounds, ids = 200, 50
 	s := newStage(t, consumertest.NewFake(t).Addr, 2)
 	group := s.groupAdmin()

@@ -40,6 +40,7 @@ func (s *stage) awaitEffects(n int, limit time.Duration) {
 }
 
 func TestPostgresCrashesUnderLoadWithoutLossOrRepeat(t *testing.T) {
+	t.Parallel()
 	s, server := newStageOnOwnServer(t, consumertest.NewFake(t).Addr, 4)
 	group := s.groupAdmin()
 	drops := group.watchOffsets()
@@ -65,6 +66,7 @@ func TestPostgresCrashesUnderLoadWithoutLossOrRepeat(t *testing.T) {
 }
 
 func TestPostgresGoneWithinABatchDeadLettersNothing(t *testing.T) {
+	t.Parallel()
 	s, server := newStageOnOwnServer(t, consumertest.NewFake(t).Addr, 1)
 	rs := s.records(200, 10)
 	for i := range rs {
@@ -95,8 +97,10 @@ func TestPostgresGoneWithinABatchDeadLettersNothing(t *testing.T) {
 }
 
 func TestPostgresSetBackBehindTheGroupMissesNothing(t *testing.T) {
+	t.Parallel()
 	for name, stopped := range map[string]bool{"the consumer runs on": false, "the consumer is stopped": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s, server := newStageOnOwnServer(t, consumertest.NewFake(t).Addr, 3)
 			drops := s.groupAdmin().watchOffsets()
 			rs := s.records(600, 30)
@@ -137,8 +141,10 @@ func TestPostgresSetBackBehindTheGroupMissesNothing(t *testing.T) {
 }
 
 func TestPostgresSetBackToBeforeTheGroupTakesItOverWhereItStands(t *testing.T) {
+	t.Parallel()
 	for name, stopped := range map[string]bool{"the consumer runs on": false, "the consumer is stopped": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s, server := newStageOnOwnServer(t, consumertest.NewFake(t).Addr, 3)
 			backup := filepath.Join(t.TempDir(), "backup")
 			require.NoError(t, server.Backup(t.Context(), backup))

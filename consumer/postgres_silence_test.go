@@ -45,6 +45,7 @@ func (s *stage) heldFor(code string) {
 }
 
 func TestOpenConnectionsThatFallSilentAreGivenUp(t *testing.T) {
+	t.Parallel()
 	s, proxy := newSilentStage(t, 3)
 	rs := s.records(600, 30)
 	consumertest.Produce(t, s.addr, rs[:300]...)
@@ -63,6 +64,7 @@ func TestOpenConnectionsThatFallSilentAreGivenUp(t *testing.T) {
 }
 
 func TestConnectionsThatFallSilentWithinABatchSpendNoAttempt(t *testing.T) {
+	t.Parallel()
 	s, proxy := newSilentStage(t, 2)
 	consumertest.Produce(t, s.addr, s.records(200, 20)...)
 	opened := make(chan struct{}, 1000)
@@ -87,6 +89,7 @@ func TestConnectionsThatFallSilentWithinABatchSpendNoAttempt(t *testing.T) {
 }
 
 func TestSilentPostgresIsAHoldThatEndsByItself(t *testing.T) {
+	t.Parallel()
 	s, proxy := newSilentStage(t, 2)
 	rs := s.records(100, 10)
 	consumertest.Produce(t, s.addr, rs[:50]...)
@@ -104,6 +107,7 @@ func TestSilentPostgresIsAHoldThatEndsByItself(t *testing.T) {
 }
 
 func TestConsumerEndsInTimeWhilePostgresIsSilent(t *testing.T) {
+	t.Parallel()
 	s, proxy := newSilentStage(t, 2)
 	s.silence = 0 // the default: longer than the drain
 	waiting := make(chan struct{}, 100)
@@ -127,6 +131,7 @@ func TestConsumerEndsInTimeWhilePostgresIsSilent(t *testing.T) {
 }
 
 func TestReadOnlyPostgresIsAHoldOfItsOwn(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 2)
 	consumertest.Produce(t, s.addr, s.records(50, 10)...)
 	set := func(value string) {
@@ -146,6 +151,7 @@ func TestReadOnlyPostgresIsAHoldOfItsOwn(t *testing.T) {
 }
 
 func TestFailoverIsFollowedWhileTheAddressStillLeadsToTheDemotedServer(t *testing.T) {
+	t.Parallel()
 	first := deduptest.StartServer(t, pgserver.Config{})
 	db := deduptest.Migrated(t, first.DSN("postgres"))
 	second := deduptest.StartStandby(t, first)

@@ -19,6 +19,7 @@ import (
 )
 
 func TestOneBlockedPartitionOf64StarvesNoOther(t *testing.T) {
+	t.Parallel()
 	const partitions, messages, blocked = 64, 20_032, 7
 	s := newStage(t, consumertest.NewFake(t).Addr, partitions)
 	value := bytes.Repeat([]byte("1 KiB "), 171)

@@ -16,6 +16,7 @@ import (
 )
 
 func TestFiftyRebalancesUnderLoadKeepOnceAndOrder(t *testing.T) {
+	t.Parallel()
 	const rebalances = 50
 	s := newStage(t, consumertest.NewFake(t).Addr, 6)
 	group := s.groupAdmin()
@@ -66,6 +67,7 @@ func generation(logs string) (last int) {
 }
 
 func TestMemberStoppedPastItsSessionChangesNothingWhenItGoesOn(t *testing.T) {
+	t.Parallel()
 	for _, at := range []handlers.Stage{
 		handlers.StageAccepted, handlers.StageHandled, handlers.StageCommitted, consumer.StageAcquiring,
 	} {
@@ -135,6 +137,7 @@ func stopAndGoOn(t *testing.T, addr string, at handlers.Stage, timesOut bool) {
 }
 
 func TestOffsetNeverPassesTheMessageThatIsBeingHandled(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		s := newStage(t, addr, 1)
 		group := s.groupAdmin()

@@ -15,6 +15,7 @@ import (
 
 // The way that the help of the command replay gives: pause the handler, add it, replay to it, resume it.
 func TestNewHandlerIsFilledInOrderWhileItIsPaused(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 2)
 	more := func() { consumertest.Produce(t, s.addr, s.records(60, 7)...) }
 	more()
@@ -50,6 +51,7 @@ func TestNewHandlerIsFilledInOrderWhileItIsPaused(t *testing.T) {
 }
 
 func TestReplayKeepsItsRate(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 2)
 	consumertest.Produce(t, s.addr, s.records(60, 7)...)
 	result := s.replayer(nil).mustRun(func(c *consumer.Replay) { c.Rate = 100 })

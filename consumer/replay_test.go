@@ -99,6 +99,7 @@ func (s *stage) copies(n int) []*kgo.Record {
 }
 
 func TestReplayTakesEffectOnceForEachMessage(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		s := newStage(t, addr, 3)
 		consumertest.Produce(t, addr, s.copies(100)...)
@@ -117,6 +118,7 @@ func TestReplayTakesEffectOnceForEachMessage(t *testing.T) {
 }
 
 func TestFinishedReplayDoesNothingUnlessBegunAnew(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 2)
 	consumertest.Produce(t, s.addr, s.records(20, 7)...)
 	r := s.replayer(nil)
@@ -135,6 +137,7 @@ func TestFinishedReplayDoesNothingUnlessBegunAnew(t *testing.T) {
 }
 
 func TestInterruptedReplayGoesOnToTheEndThatItBeganWith(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 3)
 	consumertest.Produce(t, s.addr, s.copies(100)...)
 	r := s.replayer(nil)
@@ -160,6 +163,7 @@ func TestInterruptedReplayGoesOnToTheEndThatItBeganWith(t *testing.T) {
 }
 
 func TestReplayIsNotTakenForAnotherOne(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	consumertest.Produce(t, s.addr, s.records(20, 7)...)
 	r := s.replayer(nil)
@@ -172,6 +176,7 @@ func TestReplayIsNotTakenForAnotherOne(t *testing.T) {
 }
 
 func TestReplayReadsTheRangeThatIsAskedFor(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 2)
 	start := time.Now().Add(-10 * time.Hour).Truncate(time.Hour)
 	var rs []*kgo.Record
@@ -225,6 +230,7 @@ func TestReplayReadsTheRangeThatIsAskedFor(t *testing.T) {
 }
 
 func TestReplayLeavesToTheGroupWhatItHasNotRead(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 2)
 	s.fill(10)
 	stop := s.start(s.consumer(nil))
@@ -240,6 +246,7 @@ func TestReplayLeavesToTheGroupWhatItHasNotRead(t *testing.T) {
 }
 
 func TestReplayFillsANewHandlerOnly(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 2)
 	consumertest.Produce(t, s.addr, s.copies(50)...)
 	stop := s.start(s.consumer(nil))
@@ -253,6 +260,7 @@ func TestReplayFillsANewHandlerOnly(t *testing.T) {
 }
 
 func TestReplayBesideALiveGroupTakesEffectOnce(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 2)
 	consumertest.Produce(t, s.addr, s.copies(100)...)
 	s.start(s.consumer(func(cc *consumer.Config, _ *handlers.Config) { cc.StartAt = consumer.Latest }))
@@ -273,6 +281,7 @@ func TestReplayBesideALiveGroupTakesEffectOnce(t *testing.T) {
 }
 
 func TestSecondReplayOfANameTakesTheFirstOneOver(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	consumertest.Produce(t, s.addr, s.copies(100)...)
 	first, second := s.replayer(nil), s.replayer(nil)
@@ -298,6 +307,7 @@ func TestSecondReplayOfANameTakesTheFirstOneOver(t *testing.T) {
 }
 
 func TestReplayParksAndBuriesWhatFails(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	var rs []*kgo.Record
 	for i, value := range []string{"ok", "fail:1", "ok", "permanent", "ok"} {
@@ -326,6 +336,7 @@ func TestReplayParksAndBuriesWhatFails(t *testing.T) {
 }
 
 func TestReplaySetsApartWhatTheProcessDiedOver(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	consumertest.Produce(t, s.addr, s.records(15, 7)...)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -341,6 +352,7 @@ func TestReplaySetsApartWhatTheProcessDiedOver(t *testing.T) {
 }
 
 func TestReplaySaysWhichMessagesAreGone(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	s.fill(20)
 	s.deleteBefore(0, 12)
@@ -358,6 +370,7 @@ func TestReplaySaysWhichMessagesAreGone(t *testing.T) {
 }
 
 func TestReplayThatIsResumedAfterItsEndWasDeletedComesToAnEnd(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	s.fill(40)
 	upTo30 := func(c *consumer.Replay) { c.To = consumer.OffsetPlace(30) }
@@ -391,6 +404,7 @@ func (s *stage) contents() []string {
 }
 
 func TestPreviewOfAReplayWritesNothingAndCountsWhatTheReplayDoes(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 2)
 	with := func(rc *consumer.ReaderConfig, hc *handlers.Config) { s.handling("effect", "later")(hc) }
 	rs := s.copies(100)

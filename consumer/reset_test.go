@@ -50,6 +50,7 @@ func (s *stage) position(partition int32) int {
 }
 
 func TestResetBackHasMessagesReadAgainWithoutEffect(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		s := stopped(t, addr)
 		plan := s.plan(consumer.OffsetPlace(3), 1)
@@ -70,6 +71,7 @@ func TestResetBackHasMessagesReadAgainWithoutEffect(t *testing.T) {
 }
 
 func TestResetForwardSkipsAndSaysHowMuch(t *testing.T) {
+	t.Parallel()
 	s := stopped(t, consumertest.NewFake(t).Addr)
 	plan := s.plan(consumer.LatestPlace())
 	require.EqualValues(t, 10, plan.Skipped())
@@ -81,6 +83,7 @@ func TestResetForwardSkipsAndSaysHowMuch(t *testing.T) {
 }
 
 func TestResetStaysWithinWhatKafkaHas(t *testing.T) {
+	t.Parallel()
 	s := stopped(t, consumertest.NewFake(t).Addr)
 	s.deleteBefore(0, 12)
 	plan := s.plan(consumer.OffsetPlace(0))
@@ -92,6 +95,7 @@ func TestResetStaysWithinWhatKafkaHas(t *testing.T) {
 }
 
 func TestResetIsRefusedWhileTheGroupHasMembers(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 2)
 	s.fill(10)
 	c := newCluster(t, s.addr)
@@ -108,6 +112,7 @@ func TestResetIsRefusedWhileTheGroupHasMembers(t *testing.T) {
 }
 
 func TestResetOfAPartOfAnUnknownTopicIsRefused(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 2)
 	s.fill(10)
 	c := newCluster(t, s.addr)
@@ -127,6 +132,7 @@ func TestResetOfAPartOfAnUnknownTopicIsRefused(t *testing.T) {
 
 // A reset that dies between its two steps skips nothing, and the next one repairs it.
 func TestHalfAResetSkipsNothing(t *testing.T) {
+	t.Parallel()
 	for _, to := range []int64{15, 3} {
 		fake := consumertest.NewFake(t)
 		s := stopped(t, fake.Addr)
@@ -151,6 +157,7 @@ func TestHalfAResetSkipsNothing(t *testing.T) {
 }
 
 func TestResetFencesAnOwnerThatHangs(t *testing.T) {
+	t.Parallel()
 	s := stopped(t, consumertest.NewFake(t).Addr)
 	store := s.store()
 	position, err := store.Acquire(t.Context(), s.group, s.topic, 0, "hung")
@@ -161,6 +168,7 @@ func TestResetFencesAnOwnerThatHangs(t *testing.T) {
 }
 
 func TestStandingIsWhatPostgresAndKafkaSay(t *testing.T) {
+	t.Parallel()
 	s := stopped(t, consumertest.NewFake(t).Addr)
 	c := newCluster(t, s.addr)
 	standing, err := c.Standing(t.Context(), s.store(), s.group, []string{s.topic})
@@ -187,6 +195,7 @@ func TestStandingIsWhatPostgresAndKafkaSay(t *testing.T) {
 // What lies behind the last stable offset is in a producer's open transaction: nobody can read it yet, and so it is no lag, and
 // a reset to there would skip it.
 func TestStandingAndResetEndAtTheLastStableOffset(t *testing.T) {
+	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		s := stopped(t, addr)
 		s.open(s.transactional(), s.recordsTo(0, 5)...)

@@ -51,6 +51,7 @@ func (s *stage) requireCaughtUp() {
 }
 
 func TestStatusFollowsAConsumersLife(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 2)
 	s.fill(5)
 	c := s.consumer(nil)
@@ -79,6 +80,7 @@ func TestStatusFollowsAConsumersLife(t *testing.T) {
 }
 
 func TestStatusTellsLagAndItsAge(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	rs := s.recordsTo(0, 10)
 	for i, r := range rs {
@@ -121,6 +123,7 @@ func TestStatusSaysThatPostgresHoldsThePartitions(t *testing.T) {
 }
 
 func TestStatusSaysSinceWhenKafkaIsAway(t *testing.T) {
+	t.Parallel()
 	fake := consumertest.NewFake(t)
 	s := newStage(t, fake.Addr, 1)
 	s.fill(5)

@@ -106,6 +106,7 @@ func opaquely(h handlers.HandlerFunc) handlers.BatchHandler {
 }
 
 func TestAMessageThatLooksLikeAnOutageDelaysItsOwnKeyOnly(t *testing.T) {
+	t.Parallel()
 	for what, reason := range map[string]string{
 		"terminate": "ended_session", "hide": "ended_session", "readonly": "attempts_exhausted", "raise:25006": "attempts_exhausted",
 		"raise:53100": "attempts_exhausted", "raise:53200": "attempts_exhausted", "raise:53300": "attempts_exhausted",
@@ -114,6 +115,7 @@ func TestAMessageThatLooksLikeAnOutageDelaysItsOwnKeyOnly(t *testing.T) {
 		for kind, wrap := range map[string]func(handlers.HandlerFunc) handlers.BatchHandler{
 			"each": func(h handlers.HandlerFunc) handlers.BatchHandler { return handlers.Each(h) }, "opaque": opaquely} {
 			t.Run(what+"/"+kind, func(t *testing.T) {
+				t.Parallel()
 				s := newStage(t, consumertest.NewFake(t).Addr, 1)
 				s.rogues(40, map[int]string{10: what})
 				stop := s.start(s.consumerOf(wrap(rogue), nil))
@@ -130,6 +132,7 @@ func TestAMessageThatLooksLikeAnOutageDelaysItsOwnKeyOnly(t *testing.T) {
 }
 
 func TestAMessageThatLooksLikeAnOutageByItselfRunsOutOfAttempts(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	s.rogues(1, map[int]string{0: "terminate"})
 	stop := s.start(s.consumerOf(handlers.Each(handlers.HandlerFunc(rogue)), nil))
@@ -140,6 +143,7 @@ func TestAMessageThatLooksLikeAnOutageByItselfRunsOutOfAttempts(t *testing.T) {
 
 // A shortage that only it meets, of its handler's tablespace, say, is nobody's as long as nobody passes beside it.
 func TestAMessageThatIsShortCountsNoAttemptUntilAnotherPasses(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	s.rogues(1, map[int]string{0: "raise:53100"})
 	var calls atomic.Int32
@@ -158,6 +162,7 @@ func TestAMessageThatIsShortCountsNoAttemptUntilAnotherPasses(t *testing.T) {
 
 // A server process that is killed takes all others with it, and the server recovers.
 func TestAMessageThatCrashesPostgresDelaysItsOwnKeyOnly(t *testing.T) {
+	t.Parallel()
 	s, _ := newStageOnOwnServer(t, consumertest.NewFake(t).Addr, 2)
 	s.rogues(30, map[int]string{7: "crash"})
 	stop := s.start(s.consumerOf(handlers.Each(handlers.HandlerFunc(rogue)), nil))
@@ -176,6 +181,7 @@ func (s *stage) text(sql string) (text string) {
 }
 
 func TestAShortageOfAllMessagesDeadLettersNone(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	s.rogues(40, nil)
 	var full atomic.Bool
@@ -200,6 +206,7 @@ func TestAShortageOfAllMessagesDeadLettersNone(t *testing.T) {
 
 // limits are of the sessions of a consumer. No message is too slow by itself.
 func TestALimitOfASessionCostsNoMessageThatKeepsIt(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		setting  string
 		messages int
@@ -209,6 +216,7 @@ func TestALimitOfASessionCostsNoMessageThatKeepsIt(t *testing.T) {
 		"pause":       {"idle_in_transaction_session_timeout = '500ms'", 5, "sleep:700ms"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := newStage(t, consumertest.NewFake(t).Addr, 1)
 			values := map[int]string{}
 			for i := range c.messages {
@@ -226,6 +234,7 @@ func TestALimitOfASessionCostsNoMessageThatKeepsIt(t *testing.T) {
 }
 
 func TestAMessageThatIsTooSlowForASessionsLimitRunsOutOfAttempts(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	s.rogues(20, map[int]string{5: "sleep:2s"})
 	s.exec(`alter database ` + s.text(`select current_database()`) + ` set transaction_timeout = '1s'`)
@@ -237,6 +246,7 @@ func TestAMessageThatIsTooSlowForASessionsLimitRunsOutOfAttempts(t *testing.T) {
 }
 
 func TestAWatchdogThatEndsOldTransactionsIsKeptByShorterOnes(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	values := map[int]string{}
 	for i := range 300 {
@@ -265,6 +275,7 @@ func TestAWatchdogThatEndsOldTransactionsIsKeptByShorterOnes(t *testing.T) {
 }
 
 func TestAHandlerThatHangsDelaysOthersForOneTimeLimit(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	s.rogues(30, map[int]string{3: "hang"})
 	var together, alone atomic.Int32
@@ -296,6 +307,7 @@ func TestAHandlerThatHangsDelaysOthersForOneTimeLimit(t *testing.T) {
 }
 
 func TestABatchIsHalvedAfterATimeOutInItsCommit(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	s.exec(`create function slow() returns trigger language plpgsql as $$ begin perform pg_sleep(.02); return null; end $$;
 		create constraint trigger slow after insert on effects deferrable initially deferred for each row execute function slow()`)
@@ -310,6 +322,7 @@ func TestABatchIsHalvedAfterATimeOutInItsCommit(t *testing.T) {
 
 // The killer dies for the handler whose doing it is: the other one, which has other attempts, is done with the message.
 func TestAKillerWithTwoHandlersIsGivenUpByTheOneThatDies(t *testing.T) {
+	t.Parallel()
 	s := newKillerStage(t)
 	s.killerHandlers = 2
 	s.produceValues("ok", "kill:99", "ok")

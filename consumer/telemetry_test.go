@@ -81,6 +81,7 @@ func sent(rs []*kgo.Record) {
 }
 
 func TestBatchesAreMeasuredAndTraced(t *testing.T) {
+	t.Parallel()
 	const n = 300
 	o := &observed{stage: newStage(t, consumertest.NewFake(t).Addr, 1)}
 	rs := o.records(n, 10)
@@ -125,6 +126,7 @@ func TestBatchesAreMeasuredAndTraced(t *testing.T) {
 }
 
 func TestFencedOwnerIsCounted(t *testing.T) {
+	t.Parallel()
 	o := &observed{stage: newStage(t, consumertest.NewFake(t).Addr, 1)}
 	consumertest.Produce(t, o.addr, o.records(1, 1)...)
 	stop := o.start(o.consumer(o.configure))
@@ -146,6 +148,7 @@ func TestFencedOwnerIsCounted(t *testing.T) {
 }
 
 func TestBatchThatFailsShowsItsKindOnly(t *testing.T) {
+	t.Parallel()
 	o := &observed{stage: newStage(t, consumertest.NewFake(t).Addr, 1)}
 	stop := o.start(o.consumer(o.configure))
 	o.exec(`alter table firstseen.inbox rename to away`)

@@ -22,6 +22,7 @@ import (
 
 // A default broker takes the years before Postgres' first, and -1 for none; of the future only an hour, since Kafka 4.0.
 func TestNothingWaitsForATimestampAndItIsPublishedAsItCame(t *testing.T) {
+	t.Parallel()
 	const first = 1_700_000_000_123
 	texts := map[int64]string{first: "2023-11-14T22:13:20.123Z", -1: "", -210866803200001: "-210866803200001"}
 	widely := map[int64]string{1764300000000000000: "1764300000000000000", 1764300000000000: "1764300000000000",

@@ -36,6 +36,7 @@ func awkward() []dedup.Message {
 }
 
 func TestEveryByteIsKeptWhateverBecomesOfTheMessage(t *testing.T) {
+	t.Parallel()
 	for table, settle := range map[string]func(*dedup.Entry){
 		"inbox":        func(*dedup.Entry) {},
 		"parked":       func(e *dedup.Entry) { e.Park(0) },
@@ -115,6 +116,7 @@ func requireHeadersInSQL(t *testing.T, s *stage, table string, m dedup.Message) 
 }
 
 func TestHeaderInSQLIsTheFirstOfItsName(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	ms := []dedup.Message{{ID: uuid.New(), Topic: "orders", Value: []byte(`{"n": 1}`), Headers: []dedup.Header{
 		{Key: "trace", Value: []byte("b")}, {Key: "trace", Value: []byte("a")}, {Key: "none", Value: nil}, {Key: "é", Value: []byte("ü")}}}}
@@ -134,6 +136,7 @@ func TestHeaderInSQLIsTheFirstOfItsName(t *testing.T) {
 }
 
 func TestColumnsKeepEveryByteInAllQueryModes(t *testing.T) {
+	t.Parallel()
 	base := newStage(t)
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 )
 
 func TestTwinsInTwoBatchesAtOnceHaveOneNew(t *testing.T) {
+	t.Parallel()
 	for name, commit := range map[string]bool{"first commits": true, "first rolls back": false} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
@@ -44,6 +45,7 @@ func TestTwinsInTwoBatchesAtOnceHaveOneNew(t *testing.T) {
 }
 
 func TestOverlappingBatchesInOppositeOrderNeverDeadlock(t *testing.T) {
+	t.Parallel()
 	const rounds, size = 200, 50
 	s := newStage(t)
 	positions := []*dedup.Position{s.position(0), s.position(1)}

@@ -20,6 +20,7 @@ const (
 )
 
 func TestFirstCopyInABatchIsTheNewOne(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	a, b := uuid.New(), uuid.New()
 	p := s.position(0)
@@ -31,6 +32,7 @@ func TestFirstCopyInABatchIsTheNewOne(t *testing.T) {
 }
 
 func TestIDOfAnEarlierBatchIsADuplicate(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	p, ids := s.position(0), newIDs(3)
 	require.Equal(t, repeat(isNew, 3), s.accept(s.batch(p, ids...)))
@@ -40,6 +42,7 @@ func TestIDOfAnEarlierBatchIsADuplicate(t *testing.T) {
 }
 
 func TestADeadLetterIsFoundAmongDuplicatesToo(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	p, ids := s.position(0), newIDs(3)
 	s.accept(s.batch(p, ids...))
@@ -52,6 +55,7 @@ func TestADeadLetterIsFoundAmongDuplicatesToo(t *testing.T) {
 }
 
 func TestEmptyBatchMovesThePositionOnly(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	p := s.position(0)
 	s.accept(&dedup.Batch{Position: p, Next: 17})
@@ -62,6 +66,7 @@ func TestEmptyBatchMovesThePositionOnly(t *testing.T) {
 }
 
 func TestBatchWithoutAPositionIsAccepted(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	ids := newIDs(2)
 	require.Equal(t, repeat(isNew, 2), s.accept(s.batch(nil, ids...)))
@@ -70,6 +75,7 @@ func TestBatchWithoutAPositionIsAccepted(t *testing.T) {
 }
 
 func TestAnIDIsUniqueWithinItsScopeOnly(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	scopes := s.scopes(dedup.ScopeKey{Handler: "a"}, dedup.ScopeKey{Handler: "b"}, dedup.ScopeKey{Handler: "a", Tenant: "x"})
 	m := &dedup.Message{ID: uuid.New(), Topic: "orders"}
@@ -82,6 +88,7 @@ func TestAnIDIsUniqueWithinItsScopeOnly(t *testing.T) {
 }
 
 func TestRollbackForgetsTheBatch(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	p, ids := s.position(0), newIDs(3)
 	for range 2 {
@@ -104,6 +111,7 @@ func (s *stage) withoutDuplicates(p *dedup.Position) {
 }
 
 func TestPlainInsertFallsBackAtADuplicate(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	p := s.position(0)
 	s.withoutDuplicates(p)
@@ -117,6 +125,7 @@ func TestPlainInsertFallsBackAtADuplicate(t *testing.T) {
 }
 
 func TestUniqueViolationOfAnotherTableIsNoDuplicate(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.exec(`create table other (id int primary key);
 		create function only_once() returns trigger language plpgsql as
@@ -133,6 +142,7 @@ func TestUniqueViolationOfAnotherTableIsNoDuplicate(t *testing.T) {
 }
 
 func TestFencedOwnerTakesNothingIn(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	old := s.position(0)
 	fresh := s.position(0)
@@ -145,6 +155,7 @@ func TestFencedOwnerTakesNothingIn(t *testing.T) {
 }
 
 func TestPositionThatMovedIsTold(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	p := s.position(0)
 	behind := *p
@@ -160,6 +171,7 @@ func TestPositionThatMovedIsTold(t *testing.T) {
 }
 
 func TestPositionWithoutAnOffsetIsNotCalledFenced(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	p, err := s.store.Acquire(t.Context(), "consumer", "orders", 0, "owner")
 	require.NoError(t, err)
@@ -224,6 +236,7 @@ func awaitLockWait(t testing.TB, pool *pgxpool.Pool) {
 }
 
 func TestStatementTimeoutLeavesNothing(t *testing.T) {
+	t.Parallel()
 	db := deduptest.New(t)
 	setDefault(t, db, "statement_timeout", "300ms")
 	s := stageOn(t, db, deduptest.OpenPool(t, db.DSN, nil), dedup.Config{})

@@ -270,6 +270,7 @@ func TestFirstPageOfManyDeadLettersIsReadFromTheirIndex(t *testing.T) {
 }
 
 func TestAttachMakesNothing(t *testing.T) {
+	t.Parallel()
 	db := deduptest.New(t)
 	_, err := db.Pool.Exec(t.Context(), `drop table firstseen.inbox_`+time.Now().UTC().AddDate(0, 0, 1).Format("20060102"))
 	require.NoError(t, err)

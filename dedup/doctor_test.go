@@ -13,6 +13,7 @@ import (
 
 // The doctor is for systems in trouble: what it reads of a large table it reads by an index.
 func TestLooksForTroubleScanNoLargeTable(t *testing.T) {
+	t.Parallel()
 	db := deduptest.New(t)
 	var plans strings.Builder
 	s := stageOn(t, db, explained(t, db.DSN, &plans), dedup.Config{})

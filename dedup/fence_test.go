@@ -18,6 +18,7 @@ import (
 )
 
 func TestLoginWithoutRightsCanLockNothingThatAConsumerWaitsFor(t *testing.T) {
+	t.Parallel()
 	db := deduptest.New(t)
 	s := stageOn(t, db, deduptest.OpenPool(t, db.DSN, nil), dedup.Config{EvictAfter: 200 * time.Millisecond, AnswerTimeout: 20 * time.Second})
 	lockEverythingThatCanBeGuessed(t, s)
@@ -91,6 +92,7 @@ func byHand(t *testing.T, db *deduptest.DB) (session string, end func()) {
 }
 
 func TestAcquireNamesWhoHasLockedThePositionAndEndsNoStranger(t *testing.T) {
+	t.Parallel()
 	db := deduptest.New(t)
 	s := stageOn(t, db, consumerOf(t, db), dedup.Config{EvictAfter: 100 * time.Millisecond})
 	s.position(0)
@@ -104,6 +106,7 @@ func TestAcquireNamesWhoHasLockedThePositionAndEndsNoStranger(t *testing.T) {
 }
 
 func TestAcceptNamesWhoHasLockedThePosition(t *testing.T) {
+	t.Parallel()
 	db := deduptest.New(t)
 	s := stageOn(t, db, consumerOf(t, db), dedup.Config{AnswerTimeout: 2 * time.Second})
 	p := s.position(0)
@@ -117,6 +120,7 @@ func TestAcceptNamesWhoHasLockedThePosition(t *testing.T) {
 }
 
 func TestReadOnlyDefaultIsObeyed(t *testing.T) {
+	t.Parallel()
 	db := deduptest.New(t)
 	pool := deduptest.OpenPool(t, db.DSN, nil)
 	s := stageOn(t, db, pool, dedup.Config{})

@@ -13,6 +13,7 @@ import (
 )
 
 func TestWhatAProcessToldOfItsHoldsIsThereUntilItTellsAnew(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	member, other := uuid.New(), uuid.New()
 	tell := func(member uuid.UUID, owner string, list ...holds.Hold) {

@@ -11,6 +11,7 @@ import (
 )
 
 func TestLanesOfAStoppedProcessAreFreeAfterAWhile(t *testing.T) {
+	t.Parallel()
 	db := deduptest.New(t)
 	s := stageOn(t, db, db.Pool, dedup.Config{IdleAfter: 200 * time.Millisecond})
 	b := s.batch(nil, newIDs(1)...)

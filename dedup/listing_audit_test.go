@@ -12,6 +12,7 @@ import (
 )
 
 func TestAuditListsWhatWasDoneByHandTheLastFirst(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	m := message(0, "k")
 	s.settled(dedup.StatusDead, s.scope, m)

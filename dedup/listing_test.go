@@ -54,6 +54,7 @@ func listedIDs(found []dedup.Listed) []uuid.UUID {
 }
 
 func TestMessagesAreListedByWhatBecameOfThem(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	sent := map[dedup.Status]dedup.Message{}
 	for i, status := range dedup.Statuses {
@@ -90,6 +91,7 @@ func TestMessagesAreListedByWhatBecameOfThem(t *testing.T) {
 }
 
 func TestFilterPicksMessagesOfEveryStatus(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	book := s.scopes(dedup.ScopeKey{Handler: "book"}, dedup.ScopeKey{Handler: "book", Tenant: "blue"})
 	for _, status := range dedup.Statuses {
@@ -124,6 +126,7 @@ func TestFilterPicksMessagesOfEveryStatus(t *testing.T) {
 }
 
 func TestPagesOfMessagesHoldStillWhileMoreCome(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	for _, status := range dedup.Statuses {
 		var want, got []uuid.UUID
@@ -152,6 +155,7 @@ func TestPagesOfMessagesHoldStillWhileMoreCome(t *testing.T) {
 }
 
 func TestPageIsShorterWhereItsContentIsLarge(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	var want []uuid.UUID
 	for n := range 5 {
@@ -171,6 +175,7 @@ func TestPageIsShorterWhereItsContentIsLarge(t *testing.T) {
 }
 
 func TestInboxIsReadBackFromTheNewestWithoutASort(t *testing.T) {
+	t.Parallel()
 	db := deduptest.New(t)
 	var plans strings.Builder
 	s := stageOn(t, db, explained(t, db.DSN, &plans), dedup.Config{})
@@ -199,6 +204,7 @@ func TestInboxIsReadBackFromTheNewestWithoutASort(t *testing.T) {
 }
 
 func TestListEndsWithTheTimeOfWhoeverAsked(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	tx, err := s.admin.Begin(t.Context())
 	require.NoError(t, err)
@@ -212,6 +218,7 @@ func TestListEndsWithTheTimeOfWhoeverAsked(t *testing.T) {
 }
 
 func TestListsAreGivenInEveryModeThatAPoolerMayNeed(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	m := message(0, "k")
 	s.settled(dedup.StatusFailed, s.scope, m)

@@ -68,6 +68,7 @@ const (
 )
 
 func TestLanesAreLoadedInTheirOrder(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	lanes := s.parkTwo()
 	claims, err := s.store.ClaimLanes(t.Context(), "h", 10, time.Minute)
@@ -89,6 +90,7 @@ func TestLanesAreLoadedInTheirOrder(t *testing.T) {
 }
 
 func TestLoadedLanesAreNobodyElses(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	lanes := s.parkTwo()
 	claims, err := s.store.ClaimLanes(t.Context(), "h", 10, 0)
@@ -107,6 +109,7 @@ func TestLoadedLanesAreNobodyElses(t *testing.T) {
 }
 
 func TestClaimThatWasLostLoadsNothing(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.parkTwo()
 	lost, err := s.store.ClaimLanes(t.Context(), "h", 1, 0)
@@ -120,6 +123,7 @@ func TestClaimThatWasLostLoadsNothing(t *testing.T) {
 }
 
 func TestLanesAreJoinedInTheirOrder(t *testing.T) {
+	t.Parallel()
 	for name, join := range map[string]string{
 		"new messages":       `select firstseen.join_lanes($1, array[$2, $2]::int[], array[$4, $3]::uuid[])`,
 		"messages read anew": `select firstseen.join_older_lanes($1, array[$2, $2]::int[], array[$4, $3]::uuid[], array[100, 100]::bigint[])`,
@@ -149,6 +153,7 @@ func TestLanesAreJoinedInTheirOrder(t *testing.T) {
 }
 
 func TestScopesAreMadeInTheirOrder(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	const making = `insert into firstseen.scopes (inbox, handler, tenant) values ('test', $1, '')`
 	release := s.hold(making, "a")
@@ -167,6 +172,7 @@ func TestScopesAreMadeInTheirOrder(t *testing.T) {
 const beginSQL = `select firstseen.begin_topic('consumer', 'orders', null, array[1, 0], array[$1, $1]::bigint[])`
 
 func TestTopicThatTwoBeginAtOnceIsTheFirstOnes(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	first, err := s.admin.Begin(t.Context())
 	require.NoError(t, err)
@@ -187,6 +193,7 @@ func TestTopicThatTwoBeginAtOnceIsTheFirstOnes(t *testing.T) {
 }
 
 func TestPositionsOfATopicAreBegunInTheirOrder(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.exec(`insert into firstseen.positions (consumer, topic, "partition") values ('consumer', 'orders', 0), ('consumer', 'orders', 1)`)
 	const lock = `select from firstseen.positions where "partition" = $1 for update`
@@ -205,6 +212,7 @@ func TestPositionsOfATopicAreBegunInTheirOrder(t *testing.T) {
 
 // The shortest way by which a batch of nothing but duplicates is answered asks for one scope.
 func TestDuplicatesOfOneTenantHideNothingOfAnother(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	scopes := s.scopes(dedup.ScopeKey{Handler: "h"}, dedup.ScopeKey{Handler: "h", Tenant: "x"})
 	p, ids := s.position(0), newIDs(2)
@@ -216,6 +224,7 @@ func TestDuplicatesOfOneTenantHideNothingOfAnother(t *testing.T) {
 }
 
 func TestLanesOfAnotherInboxAreNotClaimed(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.parkTwo()
 	other, err := dedup.Open(t.Context(), s.pool, dedup.Config{Inbox: "other"})

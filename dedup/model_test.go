@@ -30,6 +30,7 @@ type place struct {
 
 // Any batches with any duplicates, in any scopes and two partitions, some rolled back, leave the tables as a map would be.
 func TestTablesAreWhatASimpleModelSays(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	scopes := s.scopes(dedup.ScopeKey{Handler: "a"}, dedup.ScopeKey{Handler: "b"}, dedup.ScopeKey{Handler: "a", Tenant: "x"})
 	rapid.Check(t, func(r *rapid.T) {

@@ -16,6 +16,7 @@ import (
 )
 
 func TestPartitionsAreDaysOfUTC(t *testing.T) {
+	t.Parallel()
 	for _, zone := range []string{"UTC", "Pacific/Kiritimati", "America/Adak"} {
 		t.Run(zone, func(t *testing.T) {
 			db := deduptest.New(t)
@@ -51,6 +52,7 @@ func dropPartitions(t *testing.T, pool *pgxpool.Pool) {
 }
 
 func TestRowsOfADayWithoutAPartitionAreMovedIntoIt(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	dropPartitions(t, s.admin)
 	s.accept(s.batch(s.position(0), newIDs(5)...))
@@ -68,6 +70,7 @@ func TestRowsOfADayWithoutAPartitionAreMovedIntoIt(t *testing.T) {
 }
 
 func TestDefaultPartitionInUseIsNotWaitedForLong(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	dropPartitions(t, s.admin)
 	dump, err := s.admin.Begin(t.Context())
@@ -88,6 +91,7 @@ func TestDefaultPartitionInUseIsNotWaitedForLong(t *testing.T) {
 }
 
 func TestPartitionsAreMadeOnceByManyAtOnceUnderLoad(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	dropPartitions(t, s.admin)
 	var group errgroup.Group
@@ -118,6 +122,7 @@ func TestPartitionsAreMadeOnceByManyAtOnceUnderLoad(t *testing.T) {
 }
 
 func TestOpenRefusesASchemaOfAnotherVersion(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	latest := int64(s.count(`select max(version_id) from firstseen.schema_version`))
 	for _, found := range []int64{latest + 1, latest - 1, 0} {
@@ -136,6 +141,7 @@ func TestOpenRefusesASchemaOfAnotherVersion(t *testing.T) {
 }
 
 func TestRowThatCommitsWhileItsPartitionIsMadeIsMovedToo(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	dropPartitions(t, s.admin)
 	writer, err := s.admin.Begin(t.Context())

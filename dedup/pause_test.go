@@ -32,6 +32,7 @@ func (s *stage) resume(p dedup.Pause) (changed bool) {
 }
 
 func TestPauseIsKeptOnceWithTheFirstReason(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	for _, p := range []dedup.Pause{orders3, orders, handlerH} {
 		require.True(t, s.pause(p, "broken"))
@@ -57,6 +58,7 @@ func TestPauseIsKeptOnceWithTheFirstReason(t *testing.T) {
 }
 
 func TestPauseIsOfOneInbox(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	other, err := dedup.Open(t.Context(), s.pool, dedup.Config{Inbox: "other"})
 	require.NoError(t, err)
@@ -88,6 +90,7 @@ func TestPauseIsNamedAsItIsPrinted(t *testing.T) {
 }
 
 func TestPauseAsksForWhoAndWhy(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	for _, by := range []dedup.By{{Actor: "eve"}, {Why: "x"}} {
 		_, err := s.store.Pause(t.Context(), orders, by)
@@ -100,6 +103,7 @@ func TestPauseAsksForWhoAndWhy(t *testing.T) {
 }
 
 func TestLanesOfWhatIsPausedAreNotClaimed(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	other := s.scopes(dedup.ScopeKey{Handler: "other"})[0]
 	b := &dedup.Batch{}
@@ -151,6 +155,7 @@ func TestLanesOfWhatIsPausedAreNotClaimed(t *testing.T) {
 }
 
 func TestPausableAreTheNamesThatWereSeen(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.position(3)
 	for kind, want := range map[dedup.PauseKind][]string{

@@ -48,6 +48,7 @@ func pids(t *testing.T, pool *pgxpool.Pool) (found []uint32) {
 }
 
 func TestAnswersOfAFailoverHaveAllConnectionsChecked(t *testing.T) {
+	t.Parallel()
 	for name, sql := range map[string]string{
 		"read-only transaction": `begin read only; create table x (); rollback`,
 		"session ended":         `select pg_terminate_backend(pg_backend_pid())`,

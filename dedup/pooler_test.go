@@ -18,6 +18,7 @@ import (
 // Eight workers share two server connections, and the pooler is restarted twice under them. Every message must end up
 // in one row, and every worker at the end of its partition.
 func TestTransactionPoolerMayBeRestartedUnderLoad(t *testing.T) {
+	t.Parallel()
 	const workers, batches, size = 8, 150, 10
 	for _, mode := range []string{"exec", "cache_describe"} {
 		t.Run(mode, func(t *testing.T) {

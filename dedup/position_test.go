@@ -18,6 +18,7 @@ import (
 )
 
 func TestPositionIsKeptWithItsTopicsIdentity(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	topicID := uuid.New()
 	p, err := s.store.Acquire(t.Context(), "consumer", "orders", 3, "me")
@@ -37,6 +38,7 @@ func TestPositionIsKeptWithItsTopicsIdentity(t *testing.T) {
 }
 
 func TestLeaderEpochTravelsWithThePosition(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec} {
 		t.Run(mode.String(), func(t *testing.T) {
 			db := deduptest.New(t)
@@ -84,6 +86,7 @@ func leaderEpochTravels(t *testing.T, s *stage) {
 
 // An epoch beside an offset that it does not belong to would have a partition held for nothing.
 func TestLeaderEpochIsUnknownWhereThePositionIsMovedWithoutIt(t *testing.T) {
+	t.Parallel()
 	by := dedup.By{Actor: "me", Why: "test"}
 	for name, move := range map[string]func(s *stage, p *dedup.Position) error{
 		"accept, by the build before": func(s *stage, p *dedup.Position) error {
@@ -121,6 +124,7 @@ func TestLeaderEpochIsUnknownWhereThePositionIsMovedWithoutIt(t *testing.T) {
 }
 
 func TestTopicIsKnownOnceAPositionIsSet(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	known := func(consumer, topic string) bool {
 		known, err := s.store.KnowsTopic(t.Context(), consumer, topic)
@@ -137,6 +141,7 @@ func TestTopicIsKnownOnceAPositionIsSet(t *testing.T) {
 }
 
 func TestConcurrentAcquiresEachGetAnEpoch(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	const owners = 16
 	var mu sync.Mutex
@@ -159,6 +164,7 @@ func TestConcurrentAcquiresEachGetAnEpoch(t *testing.T) {
 }
 
 func TestAcquireEndsAPreviousOwnersHungTransaction(t *testing.T) {
+	t.Parallel()
 	db := deduptest.New(t)
 	_, err := migrations.Up(t.Context(), db.DSN, migrations.Config{Schema: "other"})
 	require.NoError(t, err)
@@ -189,6 +195,7 @@ func TestAcquireEndsAPreviousOwnersHungTransaction(t *testing.T) {
 }
 
 func TestAcquireWaitsForATransactionThatEndsInTime(t *testing.T) {
+	t.Parallel()
 	db := deduptest.New(t)
 	s := stageOn(t, db, deduptest.OpenPool(t, db.DSN, nil), dedup.Config{EvictAfter: time.Minute})
 	tx, err := s.store.Accept(t.Context(), s.batch(s.position(0), uuid.New()))
@@ -207,6 +214,7 @@ func TestAcquireWaitsForATransactionThatEndsInTime(t *testing.T) {
 }
 
 func TestMembersThatBeginATopicTogetherBeginItOnce(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	_, err := s.store.Acquire(t.Context(), "consumer", "orders", 1, "a member that died before it set the position")
 	require.NoError(t, err)

@@ -153,6 +153,7 @@ func TestForgetIDsRefusesWhatTheOwnerKeeps(t *testing.T) {
 }
 
 func TestForgetIDsGoesThroughTheTableByItsPages(t *testing.T) {
+	t.Parallel()
 	for kind, makeID := range map[string]string{
 		"v4": `gen_random_uuid()`,
 		"v7": `(lpad(to_hex(1700000000000 + n), 12, '0') || '7000' || right(gen_random_uuid()::text, 17))::text::uuid`,

@@ -11,6 +11,7 @@ import (
 )
 
 func TestScopesMadeByManyAtOnceAreTheSame(t *testing.T) {
+	t.Parallel()
 	db := deduptest.New(t)
 	keys := make([]ScopeKey, 20)
 	for i := range keys {
@@ -48,6 +49,7 @@ func TestScopesMadeByManyAtOnceAreTheSame(t *testing.T) {
 }
 
 func TestKnownScopesCostNoQuery(t *testing.T) {
+	t.Parallel()
 	db := deduptest.New(t)
 	store, err := Open(t.Context(), db.Pool, Config{Inbox: "test"})
 	require.NoError(t, err)

@@ -19,6 +19,7 @@ func (s *stage) size() dedup.Size {
 }
 
 func TestSizeIsRightToAFewPercentAndScansNothing(t *testing.T) {
+	t.Parallel()
 	db := deduptest.New(t)
 	var plans strings.Builder
 	s := stageOn(t, db, explained(t, db.DSN, &plans), dedup.Config{})
@@ -55,6 +56,7 @@ func TestSizeIsRightToAFewPercentAndScansNothing(t *testing.T) {
 }
 
 func TestSizeTellsTheGrowthOfWholeDays(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	today := time.Now().UTC().Truncate(24 * time.Hour)
 	for back, rows := range map[int]int{1: 300, 2: 100, 3: 1000} {

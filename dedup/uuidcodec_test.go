@@ -8,6 +8,7 @@ import (
 )
 
 func TestHandlersSendAndReceiveUUIDsOfEveryKind(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	tx, err := s.store.Accept(t.Context(), s.batch(s.position(0), newIDs(1)...))
 	require.NoError(t, err)

@@ -36,6 +36,7 @@ func broken(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 
 // Failures of different kinds in one batch must not hide each other: each is its own message's.
 func TestFailuresOfDifferentKindsInOneBatchAreToldApart(t *testing.T) {
+	t.Parallel()
 	for name, values := range map[string][]string{
 		"replaced, then failed":   {"ok", "replace", "ok", "fail", "ok"},
 		"failed, then replaced":   {"ok", "fail", "ok", "replace", "ok"},

@@ -48,6 +48,7 @@ func TestFailureNamesHandlerAndMessage(t *testing.T) {
 }
 
 func TestPanicIsAFailedAttempt(t *testing.T) {
+	t.Parallel()
 	require.Equal(t, "handler h: message orders/0@1: panic: boom", failing(t, func(context.Context, pgx.Tx) error { panic("boom") }))
 	require.Contains(t, failing(t, func(context.Context, pgx.Tx) error { panic(nil) }), "message orders/0@1: panic: panic called with nil")
 	require.Contains(t, failing(t, func(context.Context, pgx.Tx) error { var none []int; return fmt.Errorf("no %d", none[len(none)]) }),
@@ -77,6 +78,7 @@ func TestGoexitIsAFailedAttempt(t *testing.T) {
 }
 
 func TestSwallowedSQLErrorIsAFailedAttempt(t *testing.T) {
+	t.Parallel()
 	swallow := func(ctx context.Context, tx pgx.Tx) error {
 		_, _ = tx.Exec(ctx, `select 1/0`)
 		return nil
@@ -86,6 +88,7 @@ func TestSwallowedSQLErrorIsAFailedAttempt(t *testing.T) {
 }
 
 func TestSwallowedSQLErrorBehindASavepointIsTheHandlersAffair(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.register("h", handlers.Each(handlers.HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 		err := pgx.BeginFunc(ctx, tx, func(sp pgx.Tx) error {
@@ -107,6 +110,7 @@ func TestSwallowedSQLErrorBehindASavepointIsTheHandlersAffair(t *testing.T) {
 }
 
 func TestHandlerCanNotEndItsTransaction(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(ctx context.Context, tx pgx.Tx) error{
 		"Commit":   func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) },
 		"Rollback": func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) },
@@ -141,6 +145,7 @@ func hanging(hang func(ctx context.Context, tx pgx.Tx) error) (h handlers.BatchH
 const shortTimeLimit = 500 * time.Millisecond
 
 func TestHungHandlerIsCutOff(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.retry = handlers.Retry{Base: time.Hour, Cap: time.Hour}
 	release := make(chan struct{})
@@ -161,6 +166,7 @@ func TestHungHandlerIsCutOff(t *testing.T) {
 }
 
 func TestHandlerHungInAStatementIsCutOff(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.retry = handlers.Retry{Base: time.Hour, Cap: time.Hour}
 	s.cfg.HandlerTimeout = shortTimeLimit
@@ -179,6 +185,7 @@ func TestHandlerHungInAStatementIsCutOff(t *testing.T) {
 }
 
 func TestHandlerThatObeysItsTimeLimitIsNotCutOff(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.retry = handlers.Retry{Base: time.Hour, Cap: time.Hour}
 	s.cfg.HandlerTimeout = shortTimeLimit
@@ -193,6 +200,7 @@ func TestHandlerThatObeysItsTimeLimitIsNotCutOff(t *testing.T) {
 }
 
 func TestGoroutineLeftBehindReachesNoLaterBatch(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	transactions := make(chan pgx.Tx, 2)
 	s.register("h", handlers.Each(handlers.HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
@@ -215,6 +223,7 @@ func TestGoroutineLeftBehindReachesNoLaterBatch(t *testing.T) {
 }
 
 func TestStatementLeftRunningIsAFailedAttempt(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	ended := make(chan error, 8)
 	text := s.requireIsolated(failingBatch(func(_ context.Context, tx pgx.Tx) error {

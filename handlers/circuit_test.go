@@ -202,6 +202,7 @@ func TestDifferentMessagesThatFailInARowOpenTheCircuit(t *testing.T) {
 }
 
 func TestCircuitSparesAttemptsUntilTheDependencyIsBack(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	var log bytes.Buffer
 	var away, calls atomic.Int32

@@ -37,6 +37,7 @@ func (b *bench) asConsumer() (login string, pool *pgxpool.Pool) {
 }
 
 func TestADeferredConstraintCostsNoOtherMessageWhereASchemaIsClosedToTheConsumer(t *testing.T) {
+	t.Parallel()
 	for kind, wrap := range map[string]func(Handler) BatchHandler{"each": Each, "opaque": opaque} {
 		t.Run(kind, func(t *testing.T) {
 			b := newBench(t)
@@ -55,6 +56,7 @@ func TestADeferredConstraintCostsNoOtherMessageWhereASchemaIsClosedToTheConsumer
 
 // What is deferred is checked as the commit would: with the session's search_path, and every constraint as it was declared.
 func TestCheckOfWhatIsDeferredIsLikeTheCommit(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.exec(`create schema app;
 		create table app.noted (id int);
@@ -101,6 +103,7 @@ func TestCheckOfWhatIsDeferredIsLikeTheCommit(t *testing.T) {
 }
 
 func TestManyDeferredFailuresInOneBatchAreIsolated(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.exec(family + `; insert into parent values (7)`)
 	h := HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {

@@ -15,6 +15,7 @@ import (
 )
 
 func TestCallsThatAShutdownBreaksOffAreMadeByTheNextProcess(t *testing.T) {
+	t.Parallel()
 	b, first, second := newBench(t), &calls{}, &calls{}
 	quickly := func(cfg *Config) { cfg.AbandonAfter = 20 * time.Millisecond }
 	hanging := first.noting(func(ctx context.Context, _ dedup.Message) error { <-ctx.Done(); return ctx.Err() })
@@ -33,6 +34,7 @@ func TestCallsThatAShutdownBreaksOffAreMadeByTheNextProcess(t *testing.T) {
 }
 
 func TestACallThatEndsInTimeAfterShutdownIsNotRepeated(t *testing.T) {
+	t.Parallel()
 	b, c, release := newBench(t), &calls{}, make(chan struct{})
 	p := b.processor(nil, Registration{Name: "hook", Detached: c.noting(func(ctx context.Context, _ dedup.Message) error {
 		select {
@@ -51,6 +53,7 @@ func TestACallThatEndsInTimeAfterShutdownIsNotRepeated(t *testing.T) {
 }
 
 func TestAProcessThatDiesLeavesItsLanesToOthersAfterTheLease(t *testing.T) {
+	t.Parallel()
 	b, c := newBench(t), &calls{}
 	reg := Registration{Name: "hook", Detached: c.noting(func(context.Context, dedup.Message) error { return nil })}
 	p := b.processor(nil, reg)
@@ -66,6 +69,7 @@ func TestAProcessThatDiesLeavesItsLanesToOthersAfterTheLease(t *testing.T) {
 }
 
 func TestAMessageThatKillsTheProcessRunsOutOfAttempts(t *testing.T) {
+	t.Parallel()
 	b, c := newBench(t), &calls{}
 	die := func(times int) {
 		for range times {
@@ -102,6 +106,7 @@ func TestAMessageThatKillsTheProcessRunsOutOfAttempts(t *testing.T) {
 }
 
 func TestDetachedHandlersThatPanicExitOrHangCostAnAttempt(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	var tries atomic.Int32
 	change := func(cfg *Config) { cfg.HandlerTimeout, cfg.AbandonAfter = 30*time.Millisecond, 10*time.Millisecond }
@@ -128,6 +133,7 @@ func TestDetachedHandlersThatPanicExitOrHangCostAnAttempt(t *testing.T) {
 }
 
 func TestACallThatHangsCostsAttemptsWhileItsSiblingsPass(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	p := b.processor(func(cfg *Config) { cfg.HandlerTimeout = 30 * time.Millisecond },
 		Registration{Name: "hook", Retry: Retry{MaxAttempts: 3, Base: 1, Cap: 1}, Detached: DetachedFunc(func(ctx context.Context, m dedup.Message) error {
@@ -148,6 +154,7 @@ func TestACallThatHangsCostsAttemptsWhileItsSiblingsPass(t *testing.T) {
 }
 
 func TestOutcomesOutliveAnOutageOfPostgres(t *testing.T) {
+	t.Parallel()
 	b, c := newBench(t), &calls{}
 	b.pool = deduptest.OpenPool(t, b.dsn+"&application_name=observer", nil) // the store keeps the other one, whose connections are ended
 	p := b.processor(nil, Registration{Name: "hook", Detached: c.noting(func(context.Context, dedup.Message) error {

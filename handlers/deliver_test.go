@@ -91,6 +91,7 @@ func (c *calls) noting(act func(ctx context.Context, m dedup.Message) error) Det
 }
 
 func TestASlowCallHoldsUpOnlyItsOwnKey(t *testing.T) {
+	t.Parallel()
 	b, c, slow := newBench(t), &calls{}, make(chan struct{})
 	p := b.processor(nil, Registration{Name: "hook", Concurrency: 2, Detached: c.noting(func(_ context.Context, m dedup.Message) error {
 		if string(m.Value) == "slow" {
@@ -114,6 +115,7 @@ func TestASlowCallHoldsUpOnlyItsOwnKey(t *testing.T) {
 }
 
 func TestEachKeyIsDeliveredInItsOrderAlsoAcrossFailures(t *testing.T) {
+	t.Parallel()
 	b, c := newBench(t), &calls{}
 	tries := sync.Map{}
 	p := b.processor(nil, Registration{Name: "hook", Concurrency: 4, Detached: c.noting(func(_ context.Context, m dedup.Message) error {
@@ -144,6 +146,7 @@ func TestEachKeyIsDeliveredInItsOrderAlsoAcrossFailures(t *testing.T) {
 }
 
 func TestSoManyCallsAtOnceAsTheHandlerAllows(t *testing.T) {
+	t.Parallel()
 	b, c, release := newBench(t), &calls{}, make(chan struct{})
 	p := b.processor(nil, Registration{Name: "hook", Concurrency: 3, Ordering: dedup.Unordered,
 		Detached: c.noting(func(context.Context, dedup.Message) error { <-release; return nil })})
@@ -157,6 +160,7 @@ func TestSoManyCallsAtOnceAsTheHandlerAllows(t *testing.T) {
 }
 
 func TestNoTransactionIsOpenDuringACall(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	var open int
 	p := b.processor(nil, Registration{Name: "hook", Detached: DetachedFunc(func(context.Context, dedup.Message) error {
@@ -174,6 +178,7 @@ func TestNoTransactionIsOpenDuringACall(t *testing.T) {
 }
 
 func TestWhatIsParkedWakesEveryHandlerOfItsTopicAtOnce(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	var wg sync.WaitGroup
 	wg.Add(3)
@@ -194,6 +199,7 @@ func TestWhatIsParkedWakesEveryHandlerOfItsTopicAtOnce(t *testing.T) {
 }
 
 func TestBigMessagesAreWrittenDownInPortions(t *testing.T) {
+	t.Parallel()
 	b, c, all := newBench(t), &calls{}, make(chan struct{})
 	p := b.processor(nil, Registration{Name: "hook", Detached: c.noting(func(_ context.Context, m dedup.Message) error { <-all; return nil })})
 	ms := b.messages("a=", "b=", "c=", "d=", "e=")
@@ -208,6 +214,7 @@ func TestBigMessagesAreWrittenDownInPortions(t *testing.T) {
 }
 
 func TestALaneIsSettledWhateverTheOrderingIsByNow(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	var tries atomic.Int32
 	p := b.processor(nil, Registration{Name: "hook", Ordering: dedup.OrderByPartition, Detached: DetachedFunc(nil)})
@@ -224,6 +231,7 @@ func TestALaneIsSettledWhateverTheOrderingIsByNow(t *testing.T) {
 }
 
 func TestAnOutcomeIsNeverAnotherMessages(t *testing.T) {
+	t.Parallel()
 	b, c, release := newBench(t), &calls{}, make(chan struct{})
 	p := b.processor(nil, Registration{Name: "hook", Detached: c.noting(func(context.Context, dedup.Message) error { <-release; return nil })})
 	lanes(t, p)
@@ -238,6 +246,7 @@ func TestAnOutcomeIsNeverAnotherMessages(t *testing.T) {
 
 // Nobody else may take a lane while its call goes on, for as long as it may.
 func TestALeaseOutlastsItsCall(t *testing.T) {
+	t.Parallel()
 	b, c, release := newBench(t), &calls{}, make(chan struct{})
 	p := b.processor(func(cfg *Config) { cfg.HandlerTimeout = 3 * time.Hour }, Registration{Name: "hook",
 		Detached: c.noting(func(context.Context, dedup.Message) error { <-release; return nil })})

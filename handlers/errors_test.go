@@ -95,6 +95,7 @@ func TestErrorKinds(t *testing.T) {
 }
 
 func TestOutagesInTheHandlerSpendNoAttempt(t *testing.T) {
+	t.Parallel()
 	for name, handle := range map[string]func(ctx context.Context, b *bench, tx pgx.Tx) error{
 		"backend terminated": func(ctx context.Context, b *bench, tx pgx.Tx) error {
 			b.exec(`select pg_terminate_backend($1)`, tx.Conn().PgConn().PID())
@@ -141,6 +142,7 @@ func TestOutagesInTheHandlerSpendNoAttempt(t *testing.T) {
 }
 
 func TestClosedPoolIsNoAttempt(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	p := b.processor(nil, Registration{Name: "h", Handler: Each(newObedient("h"))})
 	b.pool.Close()
@@ -149,6 +151,7 @@ func TestClosedPoolIsNoAttempt(t *testing.T) {
 }
 
 func TestShutdownInTheHandlerIsNoAttempt(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	h := newObedient("h")
@@ -169,6 +172,7 @@ func TestShutdownInTheHandlerIsNoAttempt(t *testing.T) {
 }
 
 func TestErrorTextFitsItsColumn(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ in, want string }{
 		{"", ""},
 		{"plain", "plain"},

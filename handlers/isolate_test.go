@@ -259,6 +259,7 @@ func opaque(h Handler) BatchHandler {
 }
 
 func TestWhateverAHandlerDoesOnlyItsMessageAndThoseBehindItWait(t *testing.T) {
+	t.Parallel()
 	for _, what := range []string{"fail:99", "panic:99", "unavailable:99", "permanent", "sql", "nul", "rows", "busy", "end", "begin", "eof",
 		"dial", "defer"} {
 		for kind, wrap := range map[string]func(Handler) BatchHandler{"each": Each, "opaque": opaque} {
@@ -294,6 +295,7 @@ func TestWhateverAHandlerDoesOnlyItsMessageAndThoseBehindItWait(t *testing.T) {
 }
 
 func TestGoexitIsAFailure(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	h := HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 		if string(m.Value) == "exit" {
@@ -308,6 +310,7 @@ func TestGoexitIsAFailure(t *testing.T) {
 }
 
 func TestQueuedStatementThatFailsIsNamed(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	calls := 0
 	h := QueuedFunc(func(q *pgx.Batch, m dedup.Message) error {
@@ -324,6 +327,7 @@ func TestQueuedStatementThatFailsIsNamed(t *testing.T) {
 }
 
 func TestEachHandlesAgainOnlyWhatLiesBetweenTheLastSavepointAndACulprit(t *testing.T) {
+	t.Parallel()
 	b, calls := newBench(t), make([]int, 12)
 	h := newObedient("h")
 	p := b.processor(nil, Registration{Name: "h", Retry: later, Handler: Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
@@ -337,6 +341,7 @@ func TestEachHandlesAgainOnlyWhatLiesBetweenTheLastSavepointAndACulprit(t *testi
 }
 
 func TestABatchIsHalvedOnlyWhereACulpritIsLeft(t *testing.T) {
+	t.Parallel()
 	for bad := range 16 {
 		b, handed := newBench(t), 0
 		h := opaque(newObedient("h"))
@@ -352,6 +357,7 @@ func TestABatchIsHalvedOnlyWhereACulpritIsLeft(t *testing.T) {
 }
 
 func TestTheEchoOfADroppedErrorIsNotHeldAgainstTheMessageThatItComesUpWith(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	h := newObedient("h")
 	p := b.processor(nil, Registration{Name: "h", Retry: Retry{Base: time.Hour, Cap: time.Hour, MaxAttempts: 1},
@@ -369,6 +375,7 @@ func TestTheEchoOfADroppedErrorIsNotHeldAgainstTheMessageThatItComesUpWith(t *te
 }
 
 func TestFunctionInPostgresIsHalvedUntilOnlyTheBadMessageIsLeft(t *testing.T) {
+	t.Parallel()
 	for _, argument := range []string{"m firstseen.message", "batch firstseen.message[]"} {
 		t.Run(argument, func(t *testing.T) {
 			b := newBench(t)
@@ -393,6 +400,7 @@ func TestFunctionInPostgresIsHalvedUntilOnlyTheBadMessageIsLeft(t *testing.T) {
 }
 
 func TestAMessageThatOneHandlerFailsOnIsNotHeldAgainstAnother(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	slow := BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
 		for i := range ms {
@@ -415,6 +423,7 @@ func TestAMessageThatOneHandlerFailsOnIsNotHeldAgainstAnother(t *testing.T) {
 }
 
 func TestTwinsConflictsAndTenantsBesideAFailure(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	p := b.processor(nil, Registration{Name: "h", Handler: Each(newObedient("h")), Retry: Retry{Base: time.Hour, Cap: time.Hour}})
 	ms := b.messages("k=fail:9", "k=fail:9", "k=other", "j=ok", "k=ok", "k=ok")
@@ -429,6 +438,7 @@ func TestTwinsConflictsAndTenantsBesideAFailure(t *testing.T) {
 }
 
 func TestOrderings(t *testing.T) {
+	t.Parallel()
 	for ordering, want := range map[dedup.Ordering]Result{
 		dedup.OrderByKey:       {New: 2, Parked: 2},
 		dedup.OrderByPartition: {New: 1, Parked: 3},
@@ -446,6 +456,7 @@ func TestOrderings(t *testing.T) {
 }
 
 func TestDeadlockRunsAgainAndAfterThreeIsTheHandlersFailure(t *testing.T) {
+	t.Parallel()
 	for code, want := range map[string]Result{"1": {New: 3}, "99": {New: 2, Parked: 1}} {
 		b := newBench(t)
 		h := newObedient("h")
@@ -464,6 +475,7 @@ func TestDeadlockRunsAgainAndAfterThreeIsTheHandlersFailure(t *testing.T) {
 }
 
 func TestHandlerTimeouts(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	defer close(release)
 	for name, sleep := range map[string]func(ctx context.Context, tx pgx.Tx) error{
@@ -490,6 +502,7 @@ func TestHandlerTimeouts(t *testing.T) {
 }
 
 func TestABatchThatIsTooSlowAltogetherCostsNobodyAnAttempt(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	h := newObedient("h")
 	slow := HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {

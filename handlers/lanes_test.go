@@ -34,6 +34,7 @@ func runLanes(ps ...*Processor) (stop func()) {
 }
 
 func TestLaterMessagesOfAKeyWaitForOneInBackoff(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	h := newObedient("h")
 	p := b.processor(nil, Registration{Name: "h", Handler: Each(h), Retry: Retry{Base: time.Hour, Cap: time.Hour}})
@@ -53,6 +54,7 @@ func TestLaterMessagesOfAKeyWaitForOneInBackoff(t *testing.T) {
 }
 
 func TestALaneWorkersHandlerDelaysNoBatch(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	inside, release := make(chan struct{}), make(chan struct{})
 	h := newObedient("h")
@@ -82,6 +84,7 @@ func TestALaneWorkersHandlerDelaysNoBatch(t *testing.T) {
 }
 
 func TestAnotherGroupOfTheInboxFindsTheLanes(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	p := b.processor(nil, Registration{Name: "h", Handler: Each(newObedient("h")), Retry: Retry{Base: time.Hour, Cap: time.Hour}})
 	b.process(p, b.messages("k=fail:1"))
@@ -93,6 +96,7 @@ func TestAnotherGroupOfTheInboxFindsTheLanes(t *testing.T) {
 }
 
 func TestAttemptsCountAfterTheOrderingHasChanged(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	reg := Registration{Name: "h", Handler: Each(newObedient("h")), Retry: Retry{Base: time.Microsecond, Cap: time.Microsecond, MaxAttempts: 3}}
 	b.process(b.processor(nil, reg), b.messages("k=fail:9", "k=ok"))
@@ -103,6 +107,7 @@ func TestAttemptsCountAfterTheOrderingHasChanged(t *testing.T) {
 }
 
 func TestAFailureThatCostsTheLaneWorkersTransactionIsKept(t *testing.T) {
+	t.Parallel()
 	for _, what := range []string{"end", "rows", "ignore"} {
 		t.Run(what, func(t *testing.T) {
 			b := newBench(t)
@@ -139,6 +144,7 @@ func TestAFailureThatCostsTheLaneWorkersTransactionIsKept(t *testing.T) {
 }
 
 func TestALaneIsWorkedOnInPortionsOfBoundedSize(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	most, h := 0, newObedient("h")
 	p := b.processor(nil, Registration{Name: "h", Retry: Retry{Base: time.Hour, Cap: time.Hour},
@@ -166,6 +172,7 @@ func TestALaneIsWorkedOnInPortionsOfBoundedSize(t *testing.T) {
 }
 
 func TestOneHandlersTroubleDoesNotStopAnothersLanes(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	trouble := false
 	bad := HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
@@ -185,6 +192,7 @@ func TestOneHandlersTroubleDoesNotStopAnothersLanes(t *testing.T) {
 }
 
 func TestSuspectsAttemptIsCountedBeforeTheCallAndOnlyADeathKeepsIt(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	h := newObedient("h")
 	counted := -1
@@ -234,6 +242,7 @@ func (b *bench) claimedTwice() (p *Processor, lost, held []dedup.Claim) {
 }
 
 func TestALostClaimCountsNoAttempt(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	p, claims, _ := b.claimedTwice()
 	_, _, _, err := b.store.Announce(t.Context(), claims[0], time.Minute, 10, false)
@@ -243,6 +252,7 @@ func TestALostClaimCountsNoAttempt(t *testing.T) {
 }
 
 func TestALaneThatIsTakenAwayByARedriveIsSuspectedOfNothing(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	p, _, suspect := b.claimedTwice()
 	require.Greater(t, suspect[0].Times, mostClaims)
@@ -266,6 +276,7 @@ func TestALaneThatIsTakenAwayByARedriveIsSuspectedOfNothing(t *testing.T) {
 }
 
 func TestALaneThatIsLockedForAMomentIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	p := b.processor(nil, Registration{Name: "h", Handler: Each(newObedient("h"))})
 	b.process(p, b.messages("k=fail:1"))
@@ -282,6 +293,7 @@ func TestALaneThatIsLockedForAMomentIsWaitedFor(t *testing.T) {
 }
 
 func TestALaneThatIsBeingAddedToIsNotRemoved(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	p := b.processor(nil, Registration{Name: "h", Handler: Each(newObedient("h"))})
 	b.process(p, b.messages("k=fail:1"))
@@ -295,7 +307,7 @@ func TestALaneThatIsBeingAddedToIsNotRemoved(t *testing.T) {
 		_, err = tx.Exec(t.Context(), sql)
 		require.NoError(t, err)
 	}
-	for end := time.Now().Add(10 * time.Second); b.count(`select count(*) from effects`) == 0 && time.Now().Before(end); {
+	for end := time.Now().Add(3 * time.Second); b.count(`select count(*) from effects`) == 0 && time.Now().Before(end); {
 		_, err = p.workLanes(t.Context(), p.attached()[0])
 		require.NoError(t, err)
 	}
@@ -306,6 +318,7 @@ func TestALaneThatIsBeingAddedToIsNotRemoved(t *testing.T) {
 }
 
 func TestAStoppedWorkerGivesItsLanesBack(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	h := newObedient("h")
 	inside := make(chan struct{})
@@ -333,6 +346,7 @@ func TestAStoppedWorkerGivesItsLanesBack(t *testing.T) {
 
 // TestLanesUnderLoad has two processes work on lanes while batches of the same keys arrive.
 func TestLanesUnderLoad(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	other, err := dedup.Open(t.Context(), deduptest.OpenPool(t, b.dsn, nil), dedup.Config{Inbox: "test"})
 	require.NoError(t, err)
@@ -344,7 +358,7 @@ func TestLanesUnderLoad(t *testing.T) {
 	const partitions = 3
 	var feeding sync.WaitGroup
 	sent := make([]int, partitions)
-	end := time.Now().Add(10 * time.Second)
+	end := time.Now().Add(3 * time.Second)
 	for i := range partitions {
 		feeder := *b
 		feeder.position = b.acquire(int32(i))
@@ -384,6 +398,7 @@ func TestLanesUnderLoad(t *testing.T) {
 // A lane worker's transaction is sealed as a batch's is: a COMMIT that a handler slips in must not keep what was done so far,
 // while the message stays parked and is handled again.
 func TestCommitThatAHandlerSendsFromALaneRepeatsNothing(t *testing.T) {
+	t.Parallel()
 	for _, sql := range []string{"commit", "commit; begin", "commit and chain"} {
 		t.Run(sql, func(t *testing.T) {
 			b, tries := newBench(t), 0

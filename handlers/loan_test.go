@@ -21,6 +21,7 @@ func large(ms []dedup.Message, size int) []dedup.Message {
 }
 
 func TestParkedMessagesAreLoadedWithinTheMemory(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	account := memory.New(8 << 20)
 	fail, calls := true, 0
@@ -50,6 +51,7 @@ func TestParkedMessagesAreLoadedWithinTheMemory(t *testing.T) {
 }
 
 func TestCallsUnderWayCountOnTheMemory(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	account := memory.New(8 << 20)
 	release := make(chan struct{})
@@ -66,6 +68,7 @@ func TestCallsUnderWayCountOnTheMemory(t *testing.T) {
 }
 
 func TestLanesWaitForMemoryAndGiveTheirLanesBack(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	account := memory.New(1 << 20)
 	h := newObedient("h")

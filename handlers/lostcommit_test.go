@@ -20,6 +20,7 @@ import (
 )
 
 func TestCommitWhoseAnswerWasLostIsFoundOutAndNotDoubled(t *testing.T) {
+	t.Parallel()
 	db := deduptest.New(t)
 	proxy := newProxy(t, db)
 	s := newStageOn(t, db, proxy.dsn)

@@ -347,6 +347,7 @@ func (m *model) finish(t *rapid.T) {
 }
 
 func TestModelOfBatchesLanesAndCrashes(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	topics := 0
 	rapid.Check(t, func(rt *rapid.T) {

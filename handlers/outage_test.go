@@ -58,6 +58,7 @@ const app = `create schema app;
 const grants = `grant usage on schema app to LOGIN; grant insert on app.ledger to LOGIN; grant execute on function app.book to LOGIN`
 
 func TestADeploymentInTheWrongOrderSpendsNoAttemptAndGoesOnByItself(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ breaks, mends, reason string }{
 		"right":    {`revoke insert on app.ledger from LOGIN`, grants, "permission denied for table ledger"},
 		"usage":    {`revoke usage on schema app from LOGIN`, grants, "permission denied for schema app"},
@@ -109,6 +110,7 @@ func TestADeploymentInTheWrongOrderSpendsNoAttemptAndGoesOnByItself(t *testing.T
 }
 
 func TestAMessageThatAloneMeetsADeploymentsCodeRunsOutOfAttempts(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.exec(app)
 	handler, err := NewSQL(t.Context(), b.pool, "", "app.book")
@@ -127,6 +129,7 @@ func TestAMessageThatAloneMeetsADeploymentsCodeRunsOutOfAttempts(t *testing.T) {
 }
 
 func TestATableThatIsAlteredUnderAStatementCostsNoAttempt(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.exec(`create table app (id int, note text); insert into app values (1, 'x')`)
 	p := b.processor(nil, Registration{Name: "h", Handler: Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, _ dedup.Message) error {
@@ -161,6 +164,7 @@ func receiver(t *testing.T) (address string, listen func(http.Handler)) {
 }
 
 func TestOneMessageOutlivesItsReceiversOutage(t *testing.T) {
+	t.Parallel()
 	b, log := newBench(t), &lockedLog{}
 	address, listen := receiver(t)
 	hook, err := NewWebhook(WebhookConfig{URL: "http://" + address, AllowPrivate: true})

@@ -29,6 +29,7 @@ func (s *stage) resume(p dedup.Pause) {
 }
 
 func TestPausedHandlersMessagesWaitInTheirLanesAndItsSiblingGoesOn(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.cfg.LanePoll, s.cfg.PausePoll = 10*time.Millisecond, 10*time.Millisecond
 	s.register("paused", effect("paused"))
@@ -71,6 +72,7 @@ func TestPausedHandlersMessagesWaitInTheirLanesAndItsSiblingGoesOn(t *testing.T)
 }
 
 func TestReplayedMessagesAreHandledThoughTheirHandlerIsPaused(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.register("paused", effect("paused"))
 	s.pause(dedup.Pause{Kind: dedup.PauseHandler, Handler: "paused"})
@@ -84,6 +86,7 @@ func TestReplayedMessagesAreHandledThoughTheirHandlerIsPaused(t *testing.T) {
 }
 
 func TestPausesAreKnownByTopicPartitionAndHandler(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.register("h", effect("h"))
 	p := s.processor()
@@ -116,6 +119,7 @@ func TestPausesAreKnownByTopicPartitionAndHandler(t *testing.T) {
 }
 
 func TestLastKnownPausesStayWhilePostgresIsAway(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.register("h", effect("h"))
 	p := s.processor()

@@ -26,6 +26,7 @@ func (b *bench) withPool(n int32) *pgxpool.Pool {
 }
 
 func TestAHandlerThatWaitsForAConnectionInVainSpendsNoAttempt(t *testing.T) {
+	t.Parallel()
 	for name, own := range map[string]time.Duration{"its time limit": 0, "its own": 50 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -48,6 +49,7 @@ func TestAHandlerThatWaitsForAConnectionInVainSpendsNoAttempt(t *testing.T) {
 }
 
 func TestADetachedHandlerThatWaitsForAConnectionInVainSpendsNoAttempt(t *testing.T) {
+	t.Parallel()
 	b, log := newBench(t), &lockedLog{}
 	pool := b.withPool(2)
 	held, err := pool.Acquire(t.Context())
@@ -74,6 +76,7 @@ func TestADetachedHandlerThatWaitsForAConnectionInVainSpendsNoAttempt(t *testing
 }
 
 func TestConnectionsThatAreNeeded(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	detached := DetachedFunc(func(context.Context, dedup.Message) error { return nil })
 	for _, c := range []struct {

@@ -15,6 +15,7 @@ import (
 )
 
 func TestTwoHandlersOfATopicEachRunOnceInOneTransaction(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.exec(`alter table effects add xid text default pg_current_xact_id()::text`)
 	s.register("a", effect("a"))
@@ -29,6 +30,7 @@ func TestTwoHandlersOfATopicEachRunOnceInOneTransaction(t *testing.T) {
 }
 
 func TestHandlersFailureLeavesTheOtherHandlersAlone(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.register("a", effect("a"))
 	s.register("b", handlers.BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
@@ -46,6 +48,7 @@ func TestHandlersFailureLeavesTheOtherHandlersAlone(t *testing.T) {
 }
 
 func TestHandlerAddedLaterIsFedAlone(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.register("a", effect("a"))
 	p, ids := s.position("orders"), newIDs(3)
@@ -57,6 +60,7 @@ func TestHandlerAddedLaterIsFedAlone(t *testing.T) {
 }
 
 func TestSameIDOnTwoTopicsRunsOnceForEachHandler(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.register("a", effect("a"), "t1")
 	s.register("b", effect("b"), "t2")
@@ -70,6 +74,7 @@ func TestSameIDOnTwoTopicsRunsOnceForEachHandler(t *testing.T) {
 }
 
 func TestSameIDOnTwoTopicsOfOneHandlerRunsOnce(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.register("a", effect("a"), "t1", "t2")
 	one, two, id := s.position("t1"), s.position("t2"), uuid.New()
@@ -79,6 +84,7 @@ func TestSameIDOnTwoTopicsOfOneHandlerRunsOnce(t *testing.T) {
 }
 
 func TestSameIDInTwoTenantsRunsTwice(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.register("h", effect("h"))
 	p, id := s.position("orders"), uuid.New()
@@ -92,6 +98,7 @@ func TestSameIDInTwoTenantsRunsTwice(t *testing.T) {
 }
 
 func TestSecondCopyInOneBatchRunsHandlerOnce(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.register("h", effect("h"))
 	p, id := s.position("orders"), uuid.New()
@@ -100,6 +107,7 @@ func TestSecondCopyInOneBatchRunsHandlerOnce(t *testing.T) {
 }
 
 func TestMessageWithoutAnIDIsADeadLetterAndReachesNoHandler(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.register("h", effect("h"))
 	p := s.position("orders")
@@ -125,6 +133,7 @@ func TestMessageWithoutAnIDIsADeadLetterAndReachesNoHandler(t *testing.T) {
 }
 
 func TestBatchOfDeadLettersCallsNoHandler(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.register("h", handlers.BatchHandlerFunc(func(context.Context, pgx.Tx, []dedup.Message) error { panic("called") }))
 	p := s.position("orders")
@@ -136,6 +145,7 @@ func TestBatchOfDeadLettersCallsNoHandler(t *testing.T) {
 }
 
 func TestEmptyBatchMovesThePosition(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.register("h", effect("h"))
 	p := s.position("orders")
@@ -146,6 +156,7 @@ func TestEmptyBatchMovesThePosition(t *testing.T) {
 }
 
 func TestHandlersGetTheNewMessagesInOrder(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	var offsets []int64
 	s.register("h", handlers.BatchHandlerFunc(func(_ context.Context, _ pgx.Tx, ms []dedup.Message) error {
@@ -165,6 +176,7 @@ func TestHandlersGetTheNewMessagesInOrder(t *testing.T) {
 }
 
 func TestQueuedHandlersStatementsRunInOrderAndNameTheMessage(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.register("h", handlers.Queue(handlers.QueuedFunc(func(b *pgx.Batch, m dedup.Message) error {
 		b.Queue(`insert into effects (handler, "offset") values ('h', $1)`, m.Offset)
@@ -183,6 +195,7 @@ func TestQueuedHandlersStatementsRunInOrderAndNameTheMessage(t *testing.T) {
 }
 
 func TestTopicWithoutAHandlerIsAnError(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.register("h", effect("h"))
 	p := s.position("other")
@@ -203,6 +216,7 @@ func TestWrongRegistrationsAreRefused(t *testing.T) {
 }
 
 func TestStagesAreObservedInOrder(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.register("h", effect("h"))
 	var stages []handlers.Stage
@@ -213,6 +227,7 @@ func TestStagesAreObservedInOrder(t *testing.T) {
 }
 
 func TestAMessageWithoutAnIDIsRefused(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.register("h", effect("h"))
 	p := s.position("orders")

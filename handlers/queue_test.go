@@ -177,6 +177,7 @@ func TestWhateverAQueueFailsByIsHeldAgainstItsMessageOnly(t *testing.T) {
 
 // Others may call a queue from their own handler.
 func TestAQueueWithinAHandlerFailsAlike(t *testing.T) {
+	t.Parallel()
 	for _, what := range []string{"bad", "error", "type", "sql:rollback", "sql:insert into child values (1)"} {
 		t.Run(what, func(t *testing.T) {
 			b, within := newBench(t), Queue(&queuer{map[int64]int{}})
@@ -264,6 +265,7 @@ var modes = []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecMo
 
 // What is new to the connection can't be prepared in a transaction that has failed.
 func TestAMessageIsNotBlamedForAFailureBeforeIt(t *testing.T) {
+	t.Parallel()
 	for _, mode := range modes {
 		b := newBench(t)
 		b.on(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
@@ -276,6 +278,7 @@ func TestAMessageIsNotBlamedForAFailureBeforeIt(t *testing.T) {
 }
 
 func TestAQueueFailsAlikeInEveryModeOfExecution(t *testing.T) {
+	t.Parallel()
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
 			b := newBench(t)
@@ -307,6 +310,7 @@ func (c countedConn) Write(b []byte) (int, error) {
 }
 
 func TestAFailureCostsAQueueOneRoundTrip(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	var writes atomic.Int64
 	b.on(t, func(c *pgxpool.Config) {
@@ -380,6 +384,7 @@ func asking(b *pgx.Batch, m dedup.Message) error {
 }
 
 func TestResultsOfQueuedStatementsAreLookedAtAndRefusedForTheirMessageOnly(t *testing.T) {
+	t.Parallel()
 	for _, apart := range []int{0, 4, 16} {
 		for name, others := range map[string]map[int]string{
 			"none":               {},
@@ -404,6 +409,7 @@ func TestResultsOfQueuedStatementsAreLookedAtAndRefusedForTheirMessageOnly(t *te
 }
 
 func TestAQueueWithinAHandlerLooksAtItsResults(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	p := b.processor(nil, Registration{Name: "h", Retry: later, Handler: BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
 		return Queue(QueuedFunc(asking)).HandleBatch(ctx, tx, ms)

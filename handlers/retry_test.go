@@ -94,6 +94,7 @@ func TestWhatBecomesOfAFailedMessage(t *testing.T) {
 }
 
 func TestAttemptsSurviveARestart(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	h := newObedient("h")
 	reg := Registration{Name: "h", Handler: Each(h), Retry: Retry{Base: time.Microsecond, Cap: time.Microsecond, MaxAttempts: 4}}
@@ -113,6 +114,7 @@ func TestAttemptsSurviveARestart(t *testing.T) {
 }
 
 func TestMaxAgeCountsFromTheFirstFailure(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	p := b.processor(nil, Registration{Name: "h", Handler: Each(newObedient("h")),
 		Retry: Retry{Base: time.Microsecond, Cap: time.Microsecond, MaxAge: time.Hour}})

@@ -26,6 +26,7 @@ func leaving(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 }
 
 func TestWhatAHandlerLeavesInTheSessionIsNotTheNextTransactions(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	pool := b.withPool(1)
 	found := func() string {
@@ -49,6 +50,7 @@ func TestWhatAHandlerLeavesInTheSessionIsNotTheNextTransactions(t *testing.T) {
 }
 
 func TestARoleThatAHandlerLeavesIsItsOwnOnly(t *testing.T) {
+	t.Parallel()
 	queued := Queue(QueuedFunc(func(q *pgx.Batch, m dedup.Message) error {
 		q.Queue(string(m.Value))
 		q.Queue(`insert into public.effects (handler, message_id, key, "offset") values ('h', $1, current_user, $2)`, m.ID, m.Offset)
@@ -84,6 +86,7 @@ func TestARoleThatAHandlerLeavesIsItsOwnOnly(t *testing.T) {
 }
 
 func TestWhatThePoolSetsInASessionStays(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	_, pool := b.asConsumer()
 	pool = deduptest.OpenPool(t, pool.Config().ConnString(), func(c *pgxpool.Config) {
@@ -106,6 +109,7 @@ func TestWhatThePoolSetsInASessionStays(t *testing.T) {
 }
 
 func TestATemporaryTableForEachMessageCostsNoAttempt(t *testing.T) {
+	t.Parallel()
 	const make = `create temp table basket (id int) on commit drop; insert into basket values (1)`
 	for kind, wrap := range map[string]func(*bench) BatchHandler{
 		"each":   func(*bench) BatchHandler { return Each(HandlerFunc(leaving)) },
@@ -141,6 +145,7 @@ func TestATemporaryTableForEachMessageCostsNoAttempt(t *testing.T) {
 }
 
 func TestATableThatIsReallyThereIsTheMessagesFailure(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.exec(`create table basket (id int)`)
 	p := b.processor(nil, Registration{Name: "h", Handler: Each(HandlerFunc(leaving)), Retry: later})

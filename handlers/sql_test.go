@@ -35,6 +35,7 @@ func (s *stage) registerSQL(function string) {
 }
 
 func TestSQLFunctionGetsEveryMessageInOrderByteForByte(t *testing.T) {
+	t.Parallel()
 	for function, create := range map[string]string{"app.on_payment": oncePerMessage, "app.on_payments": oncePerBatch} {
 		for _, mode := range []string{"cache_statement", "cache_describe", "exec"} {
 			t.Run(function+" "+mode, func(t *testing.T) {
@@ -81,6 +82,7 @@ func requireJournal(t *testing.T, s *stage, want []dedup.Message, ordinals bool)
 }
 
 func TestSQLFunctionsErrorIsNarrowedDownToItsMessage(t *testing.T) {
+	t.Parallel()
 	for takes, create := range map[string]string{
 		"message": `create function app.fail(m firstseen.message) returns void language plpgsql as $$
 			begin
@@ -112,6 +114,7 @@ func TestSQLFunctionsErrorIsNarrowedDownToItsMessage(t *testing.T) {
 }
 
 func TestSQLFunctionMayReadThePayloadAsJSON(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.exec(journal + `create function app.pay(m firstseen.message) returns void language sql as
 		$$ insert into public.effects (handler, message_id) values (firstseen.body(m) ->> 'amount', m.id) $$`)
@@ -124,6 +127,7 @@ func TestSQLFunctionMayReadThePayloadAsJSON(t *testing.T) {
 }
 
 func TestSQLFunctionIsFoundBySearchPathAndQuotedName(t *testing.T) {
+	t.Parallel()
 	db := deduptest.New(t)
 	s := newStageOn(t, db, db.DSN+"&search_path=app,public")
 	s.exec(journal + `create schema other; create function other.on_payment(m firstseen.message) returns void language sql as '';
@@ -135,6 +139,7 @@ func TestSQLFunctionIsFoundBySearchPathAndQuotedName(t *testing.T) {
 }
 
 func TestSQLFunctionOfAnotherSchemaOfOurs(t *testing.T) {
+	t.Parallel()
 	db := deduptest.New(t)
 	_, err := migrations.Up(t.Context(), db.DSN, migrations.Config{Schema: "second"})
 	require.NoError(t, err)
@@ -154,6 +159,7 @@ func TestSQLFunctionOfAnotherSchemaOfOurs(t *testing.T) {
 }
 
 func TestSQLFunctionThatDoesNotFitIsNamedWithWhatIsWanted(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.exec(journal + oncePerMessage + `;
 		create function app.twice(m firstseen.message) returns void language sql as '';
@@ -197,6 +203,7 @@ func TestSQLFunctionThatDoesNotFitIsNamedWithWhatIsWanted(t *testing.T) {
 }
 
 func TestSQLFunctionIsOneStatementABatch(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.exec(journal + oncePerMessage)
 	h, err := handlers.NewSQL(t.Context(), s.pool, "", "app.on_payment")

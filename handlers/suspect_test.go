@@ -110,6 +110,7 @@ func (b *bench) claimSuspect(p *Processor) []dedup.Claim {
 
 // A process that dies leaves its announcement behind.
 func TestAMessageIsGivenUpAsAKillerOnlyAfterADeathWithNobodyElseAtWork(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	called := false
 	p := b.suspected(func() error { called = true; return nil })
@@ -135,6 +136,7 @@ func TestAMessageIsGivenUpAsAKillerOnlyAfterADeathWithNobodyElseAtWork(t *testin
 }
 
 func TestAKillersLastAttemptWaitsUntilNobodyElseIsAtWork(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	called := make(chan bool, 1)
 	p := b.suspected(func() error { called <- true; return nil })
@@ -158,6 +160,7 @@ func TestAKillersLastAttemptWaitsUntilNobodyElseIsAtWork(t *testing.T) {
 }
 
 func TestAnAttemptWhosePostgresWasRestartedIsNone(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	p := b.suspected(func() error { return &pgconn.PgError{Code: "53100"} })
 	b.exec(`create or replace function firstseen.pg_postmaster_start_time() returns timestamptz language sql as
@@ -166,6 +169,7 @@ func TestAnAttemptWhosePostgresWasRestartedIsNone(t *testing.T) {
 	require.NoError(t, p.workSuspects(t.Context(), p.attached()[0], b.claimSuspect(p)))
 	require.Zero(t, b.count(`select attempts from firstseen.parked`))
 	b.exec(`drop function firstseen.pg_postmaster_start_time`)
+	p.work.handled(p.attached()[0]) // another message
 	require.NoError(t, p.workSuspects(t.Context(), p.attached()[0], b.claimSuspect(p)))
 	require.Equal(t, 1, b.count(`select attempts from firstseen.parked`), "by itself, while Postgres was well")
 	require.Equal(t, 1, b.count(`select claims from firstseen.lanes`), "its next attempt is by itself too")

@@ -21,7 +21,7 @@ import (
 )
 
 func TestReplicasStartedTogetherOnAnEmptyDatabaseAllComeUp(t *testing.T) {
-	const rounds, replicas = 20, 8
+	const rounds, replicas = 6, 8
 	for range rounds {
 		dsn := deduptest.NewDatabase(t)
 		var group errgroup.Group

@@ -65,6 +65,7 @@ func benchFigures(t *testing.T, path string) (figures []benchFigure) {
 }
 
 func TestBenchPrintsFiguresAndWritesThemWithAChart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	figuresFile, chartFile := filepath.Join(dir, "figures.json"), filepath.Join(dir, "chart.svg")
 	stdout, stderr, code := command(t, "bench", "accept", "--quick", "--json", figuresFile, "--chart", chartFile)
@@ -89,6 +90,7 @@ func TestBenchPrintsFiguresAndWritesThemWithAChart(t *testing.T) {
 }
 
 func TestBenchLeavesNothingBehindAfterAnInterrupt(t *testing.T) {
+	t.Parallel()
 	b := startBench(t, "accept", "--quick")
 	b.awaitLog("accept: ")
 	family := b.family()

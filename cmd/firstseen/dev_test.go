@@ -113,6 +113,7 @@ func isZombie(pid int) bool {
 }
 
 func TestDemoWithCrashesIsOKAndSaysSoInOneLine(t *testing.T) {
+	t.Parallel()
 	begun := time.Now()
 	d := startDemo(t, "--for", "8s", "--crash-every", "3s")
 	d.awaitLog("produced")
@@ -134,6 +135,7 @@ func TestDemoWithCrashesIsOKAndSaysSoInOneLine(t *testing.T) {
 }
 
 func TestDemoLeavesNothingRunningAfterAnInterrupt(t *testing.T) {
+	t.Parallel()
 	for name, text := range map[string]string{"while it starts": "", "at work": "00:01  produced"} {
 		t.Run(name, func(t *testing.T) {
 			d := startDemo(t)
@@ -158,6 +160,7 @@ func TestDemoLeavesNothingRunningAfterAnInterrupt(t *testing.T) {
 }
 
 func TestDemoTakesItsProcessesAlongWhenItIsKilled(t *testing.T) {
+	t.Parallel()
 	d := startDemo(t)
 	d.awaitLog("00:01  produced")
 	family := d.family()

@@ -16,6 +16,7 @@ import (
 // The guide is followed as its reader would: its files are written, its shell blocks are run from the first to the last in one
 // shell, and what it says that comes out has to come out.
 func TestGuideCanBeFollowed(t *testing.T) {
+	t.Parallel()
 	guide := findDocument(t, "docs/GUIDE.md")
 	dir := t.TempDir()
 	for _, b := range guide.blocks {

@@ -178,6 +178,7 @@ func (w *waiting) examined() string {
 
 // Whatever holds something shows in five places, with the reason and what to do, for as long as it lasts.
 func TestEveryHoldIsInTheLogStatusHealthMetricsAndDoctor(t *testing.T) {
+	t.Parallel()
 	w := newWaiting(t)
 	kinds := []holds.Kind{holds.PartitionKind, holds.TopicKind, holds.HandlerKind, holds.GroupKind, holds.BrokerKind, holds.InboxKind,
 		holds.ReplayKind, holds.DeadTopicKind, holds.StartKind}

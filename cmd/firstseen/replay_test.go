@@ -55,6 +55,7 @@ func (s *shop) moved() (n int) {
 }
 
 func TestReplayThatIsKilledGoesOnWhereItWas(t *testing.T) {
+	t.Parallel()
 	s := newShop(t, booking)
 	s.produce(0, 200)
 	s.produce(100, 250)

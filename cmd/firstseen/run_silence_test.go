@@ -14,6 +14,7 @@ import (
 )
 
 func TestRunSaysThatPostgresIsSilentAndEndsInTimeOnSIGTERM(t *testing.T) {
+	t.Parallel()
 	s := newShop(t, booking)
 	proxy := deduptest.NewProxy(t, s.db.DSN)
 	p := start(t, s.config(proxy.DSN)+"http: {listen: \"127.0.0.1:0\"}\n", "run")
@@ -46,6 +47,7 @@ func TestRunSaysThatPostgresIsSilentAndEndsInTimeOnSIGTERM(t *testing.T) {
 }
 
 func TestRunWaitsWhileTheAddressLeadsToAStandby(t *testing.T) {
+	t.Parallel()
 	primary := deduptest.StartServer(t, pgserver.Config{})
 	s := newShopOn(t, deduptest.Migrated(t, primary.DSN("postgres")), booking)
 	standby := deduptest.StartStandby(t, primary)

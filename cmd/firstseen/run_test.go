@@ -93,6 +93,7 @@ func TestRunConsumesOnceAndEndsCleanlyOnSIGTERM(t *testing.T) {
 }
 
 func TestRunFinishesTheOpenBatchOnSIGTERM(t *testing.T) {
+	t.Parallel()
 	s := newShop(t, `create function billing.book_order(m firstseen.message) returns void language plpgsql as $$
 		begin perform pg_sleep(2); insert into billing.booked values (m.id); end $$`)
 	s.produce(0, 1)
@@ -104,6 +105,7 @@ func TestRunFinishesTheOpenBatchOnSIGTERM(t *testing.T) {
 }
 
 func TestSecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
 	for signal, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
 		t.Run(signal.String(), func(t *testing.T) {
 			s := newShop(t, `create function billing.book_order(m firstseen.message) returns void language sql as 'select pg_sleep(600)'`)
@@ -216,6 +218,7 @@ func withPath(t *testing.T, dsn, path string) string {
 }
 
 func TestRunTakesTheTimeLimitOfHandlersFromTheConfig(t *testing.T) {
+	t.Parallel()
 	s := newShop(t, `create function billing.book_order(m firstseen.message) returns void language plpgsql as $$
 		begin perform pg_sleep(case when m.raw_id = '1' then 3600 else 0 end); insert into billing.booked values (m.id); end $$`)
 	s.produce(0, 3)

@@ -334,6 +334,7 @@ func (s *soak) count(sql string) (n int) {
 // TestEverythingAtOnceWhileMembersAreKilled does for a while all that an operator can do, with traffic and deaths beside
 // it, and then counts: each effect once, and once more for each time that it was asked for.
 func TestEverythingAtOnceWhileMembersAreKilled(t *testing.T) {
+	t.Parallel()
 	ctx, end := context.WithCancel(t.Context())
 	s := newSoak(ctx, t)
 	var members, rounds sync.WaitGroup
