@@ -109,7 +109,6 @@ func TestHostileTopicsStayWithinTheMemory(t *testing.T) {
 		"many partitions, in random": {partitions: 60, largest: 900_000, send: spread(3, 900_000, true)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := newStage(t, consumertest.NewFake(t).Addr, 1)
 			s.topic, s.partitions = consumertest.Name(t), c.partitions
 			consumertest.CreateTopic(t, s.addr, s.topic, s.partitions, "max.message.bytes=67108864")

@@ -2,6 +2,7 @@ package consumer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -77,9 +78,14 @@ func (s *stage) produceBatch(b kmsg.RecordBatch) {
 	topic.Topic, topic.Partitions = s.topic, append(topic.Partitions, partition)
 	request := kmsg.NewPtrProduceRequest()
 	request.Acks, request.TimeoutMillis, request.Topics = -1, 30_000, append(request.Topics, topic)
-	answer, err := request.RequestWith(s.t.Context(), client)
-	require.NoError(s.t, err)
-	require.NoError(s.t, kerr.ErrorForCode(answer.Topics[0].Partitions[0].ErrorCode))
+	var refusal error
+	s.eventually(func() bool { // a broker takes its time until it goes by a setting that was just made
+		answer, err := request.RequestWith(s.t.Context(), client)
+		require.NoError(s.t, err)
+		refusal = kerr.ErrorForCode(answer.Topics[0].Partitions[0].ErrorCode)
+		return !errors.Is(refusal, kerr.InvalidTimestamp)
+	}, "its timestamp is refused")
+	require.NoError(s.t, refusal)
 }
 
 // configure sets the read topic's setting.

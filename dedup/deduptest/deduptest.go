@@ -50,6 +50,7 @@ func StartServer(t testing.TB, config pgserver.Config) *pgserver.Server {
 	if config.Version == "" {
 		config.Version = os.Getenv("FIRSTSEEN_TEST_POSTGRES_VERSION")
 	}
+	config.InMemory = true
 	s, err := pgserver.Start(context.Background(), config)
 	if err != nil {
 		t.Fatalf("deduptest: %v", err)
@@ -103,7 +104,7 @@ func (s *server) locked() (string, error) {
 		return dsn, nil
 	}
 	version := os.Getenv("FIRSTSEEN_TEST_POSTGRES_VERSION")
-	started, err := pgserver.Start(context.Background(), pgserver.Config{Version: version})
+	started, err := pgserver.Start(context.Background(), pgserver.Config{Version: version, InMemory: true})
 	if err != nil {
 		return "", err
 	}

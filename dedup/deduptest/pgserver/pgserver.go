@@ -29,6 +29,8 @@ type Config struct {
 	// Dir is the data directory, which is kept; one that has a cluster already is started as it is. Its
 	// name with ".log" added is the default of LogFile. Default a temporary directory.
 	Dir string
+	// InMemory has the temporary directory be in memory, where there is enough.
+	InMemory bool
 	// Port to listen on, at 127.0.0.1 only. Default a free one.
 	Port int
 	// Password of the superuser, asked for by scram-sha-256: whoever else is on the machine stays out. Default a random
@@ -115,7 +117,11 @@ func (s *Server) prepare() (err error) {
 
 func (s *Server) chooseDir() (err error) {
 	if s.config.Dir == "" {
-		if s.scratch, err = child.NewScratch("postgres", s.user); err != nil {
+		scratch := child.NewScratch
+		if s.config.InMemory {
+			scratch = child.NewMemoryScratch
+		}
+		if s.scratch, err = scratch("postgres", s.user); err != nil {
 			return err
 		}
 		s.config.Dir = s.scratch.Path("data")
