@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -147,14 +149,20 @@ func TestAMessageThatIsShortCountsNoAttemptUntilAnotherPasses(t *testing.T) {
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	s.rogues(1, map[int]string{0: "raise:53100"})
 	var calls atomic.Int32
+	shown := holds.New(logger())
 	stop := s.start(s.consumerOf(handlers.Each(handlers.HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 		calls.Add(1)
 		return rogue(ctx, tx, m)
-	})), nil))
+	})), func(_ *consumer.Config, hc *handlers.Config) { hc.Holds = shown }))
 	require.Eventually(t, func() bool { return calls.Load() > suspectAttempts+2 }, 2*time.Minute, 10*time.Millisecond)
 	require.Zero(t, s.count(`select count(*) from firstseen.dead_letters`))
+	held := func() bool {
+		return slices.ContainsFunc(shown.List(), func(h holds.Hold) bool { return h.Code == holds.Suspected })
+	}
+	require.True(t, held())
 	s.rogues(2, nil) // the first has its key
 	s.allSettled(3)
+	s.eventually(func() bool { return !held() }, "it still waits")
 	stop()
 	s.requireOnce(2)
 	require.Equal(t, suspectAttempts, s.count(`select attempts from firstseen.dead_letters`))

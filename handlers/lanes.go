@@ -33,6 +33,9 @@ func (p *Processor) RunLanes(ctx context.Context) {
 		for _, c := range p.circuits {
 			c.hold.Leave()
 		}
+		for _, r := range p.work.of {
+			r.hold.Leave()
+		}
 	}()
 	workers.Go(func() { p.followPauses(ctx) })
 	for range p.cfg.LaneWorkers {
@@ -105,6 +108,7 @@ func (p *pause) lengthen(least time.Duration) {
 // workLanes claims due lanes of one handler and takes them through one transaction; lanes that are set apart, and those
 // that were claimed before and got nowhere, each through its own. It returns how many there were.
 func (p *Processor) workLanes(ctx context.Context, target *registered) (int, error) {
+	p.work.settled(target, laneOf{}) // what others have settled
 	circuit := p.circuits[target]
 	most := circuit.allows(time.Now(), laneBatch)
 	if most == 0 {

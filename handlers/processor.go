@@ -113,7 +113,7 @@ func NewProcessor(cfg Config) (*Processor, error) {
 		return nil, fmt.Errorf("new processor: a store and at least one handler are required")
 	}
 	cfg = cfg.WithDefaults()
-	p := &Processor{cfg: cfg, wakes: newWakes(cfg.Handlers.all), work: newWork(cfg.Handlers.all), telemetry: newTelemetry(cfg),
+	p := &Processor{cfg: cfg, wakes: newWakes(cfg.Handlers.all), work: newWork(cfg.Handlers.all, cfg.Holds), telemetry: newTelemetry(cfg),
 		circuits: make(map[*registered]*circuit, len(cfg.Handlers.all))}
 	p.pauses.now.Store(&paused{changed: make(chan struct{})})
 	for _, target := range cfg.Handlers.all {

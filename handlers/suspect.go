@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/failure"
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 // A message may take down what handles it: the process, its container, its Postgres session, the whole server; or it may
@@ -131,6 +133,9 @@ type record struct {
 	passed int     // when its work was last committed
 	short  [2]note // the last that were short; of different messages
 	began  []note  // those that were short first, each of the messages that it was of; the oldest first
+
+	hold     *holds.Place         // while one of the suspects is tried in vain
+	unproven map[laneOf]time.Time // when such a one was tried last
 }
 
 // note is a failure.
@@ -165,10 +170,10 @@ func (s span) has(other span) bool {
 	return s.topic == other.topic && s.partition == other.partition && s.from <= other.from && other.to <= s.to
 }
 
-func newWork(handlers []*registered) *work {
+func newWork(handlers []*registered, shown *holds.Registry) *work {
 	w := &work{suspect: make(chan struct{}, 1), exclude: map[laneOf]bool{}, of: map[string]*record{}}
 	for _, target := range handlers {
-		w.of[target.name] = &record{}
+		w.of[target.name] = &record{hold: shown.Place(holds.HandlerKind, target.name), unproven: map[laneOf]time.Time{}}
 	}
 	return w
 }
@@ -270,6 +275,30 @@ func (w *work) overcame(target *registered, of span) {
 	r.began = slices.DeleteFunc(r.began, func(b note) bool { return b.of == of })
 }
 
+// unprovenFor is how long a suspect that is tried no more here, but in another process perhaps, is held to wait.
+const unprovenFor = 12 * laneLease
+
+// unproven has a handler's hold say that the first message of a lane was tried in vain.
+func (w *work) unproven(target *registered, lane laneOf, at span, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.of[target.name]
+	r.unproven[lane] = time.Now()
+	r.hold.Wait(holds.Suspected, fmt.Errorf("%s: %w", at.first(), err))
+}
+
+// settled ends the hold where that lane was the last one, and none is tried any more.
+func (w *work) settled(target *registered, lane laneOf) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.of[target.name]
+	delete(r.unproven, lane)
+	maps.DeleteFunc(r.unproven, func(_ laneOf, last time.Time) bool { return time.Since(last) > unprovenFor })
+	if len(r.unproven) == 0 {
+		r.hold.End()
+	}
+}
+
 // excludes says whether a lane's first message has to be alone in the process.
 func (w *work) excludes(lane laneOf) bool {
 	w.mu.Lock()
@@ -360,11 +389,11 @@ func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup
 		if !s.judged {
 			p.work.overcame(target, s.at)
 		}
+		p.work.settled(target, lane)
 		return true, nil
 	}
 	if suspicious(err) && ctx.Err() == nil {
-		p.cfg.Logger.Warn("a suspected message is tried again: its failure may be others' doing", "handler", target.name,
-			"message", s.at.first(), "error", err)
+		p.work.unproven(target, lane, s.at, err)
 		err = nil
 	}
 	return false, errors.Join(err, p.release(ctx, []dedup.Claim{c}, laneLease))

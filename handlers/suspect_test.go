@@ -77,7 +77,7 @@ func TestAShortageIsAMessagesOnlyWhereOthersPassBesideIt(t *testing.T) {
 		"others failed, and pass again": {func(w *work) { w.failed(y, full, a); w.failed(x, full, a); w.handled(a) }, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWork([]*registered{a, b})
+			w := newWork([]*registered{a, b}, nil)
 			c.happens(w)
 			require.Equal(t, c.blamed, w.othersPass(a, x, now.Add(c.after)))
 			require.False(t, w.othersPass(b, x, now.Add(c.after)), "the other handler has not failed")

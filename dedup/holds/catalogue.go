@@ -28,6 +28,7 @@ const (
 	Away        = "receiver_away"
 	Deployment  = "deployment"
 	Pool        = "pool"
+	Suspected   = "suspected"
 	DeadTopic   = "dead_topic"
 )
 
@@ -83,6 +84,9 @@ var catalogue = []Entry{
 			"one message at a time finds out when it is well, and no attempt is spent"},
 	{Code: Pool, Means: "a handler waited in vain for another connection of the consumer's own pool",
 		Do: "make the pool larger (pool_max_conns), and say in Registration.Connections how many a call takes; no attempt is spent"},
+	{Code: Suspected, Means: "a message fails by itself as in an outage, and nothing proves that it is its doing", Level: slog.LevelWarn,
+		Do: "see the reason, and mend what it names; the message is tried every few seconds, and the attempts count once others of its " +
+			"handler get through, or after an hour without any; its key waits, all else goes on"},
 	{Code: DeadTopic, Means: "dead letters can't be published to their topic",
 		Do: "create the topic, or allow Write on it; dead letters wait in Postgres, and all else goes on"},
 }

@@ -167,7 +167,7 @@ func (p *patient) examine(ctx context.Context, c *Check) []Finding {
 }
 
 // maxFindings is how many findings of one check are told: a thousand partitions may all have the same fault.
-const maxFindings = 20
+const maxFindings = 25
 
 // findings leaves out what is ok where something is not, all but the first of what is ok, and what is too much.
 func (r *report) findings(c *Check) []Finding {

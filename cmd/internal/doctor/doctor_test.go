@@ -136,7 +136,7 @@ func TestManyFindingsOfOneCheckAreCut(t *testing.T) {
 	r.fault("the last")
 	found := r.findings(&Check{Name: "a.b", Do: map[Level]string{Warning: "w", Fault: "f"}})
 	require.Len(t, found, maxFindings+1)
-	require.Equal(t, Finding{Check: "a.b", Level: Fault, Checked: true, Seen: "and 11 more like these", Do: "f"}, found[maxFindings])
+	require.Equal(t, Finding{Check: "a.b", Level: Fault, Checked: true, Seen: "and 6 more like these", Do: "f"}, found[maxFindings])
 }
 
 // Where servers are away each check says so by itself, and what can be checked is.
