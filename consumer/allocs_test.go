@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/dedup/memory"
 )
 
@@ -62,9 +63,9 @@ type pipe struct {
 
 func newPipe(t testing.TB) *pipe {
 	t.Helper()
-	identity, err := dedup.NewIdentity()
+	rule, err := identity.NewRule()
 	require.NoError(t, err)
-	topic := Topic{Name: "orders", Identity: identity}
+	topic := Topic{Name: "orders", Identity: rule}
 	return &pipe{t: t, inflate: newDecompressor(testLimits.batchBytes),
 		worker: &worker{partition: newPartition(topicPartition{"orders", 3}, topicMetadata{}, topic)}}
 }

@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -132,11 +133,11 @@ const (
 type Topic struct {
 	Name string
 	// Identity says where message IDs come from. Default: the header message-id, then the header id.
-	Identity *dedup.Identity
+	Identity *identity.Rule
 	// TenantHeader names the header that holds a message's tenant. Default none: all messages have the same.
 	TenantHeader string
 	// Fingerprint compares a copy's content with the first message's of its ID. Default none: copies are duplicates.
-	Fingerprint dedup.FingerprintMode
+	Fingerprint identity.FingerprintMode
 }
 
 // StartAt is where reading begins.
@@ -234,7 +235,7 @@ func (c *Config) prepareTopics(registered []string) error {
 			faults = append(faults, fmt.Errorf("topic %s: %w", t.Name, err))
 		}
 		if t.Identity == nil {
-			t.Identity, _ = dedup.NewIdentity() // the default can't be wrong
+			t.Identity, _ = identity.NewRule() // the default can't be wrong
 		}
 	}
 	return errors.Join(faults...)

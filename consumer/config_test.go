@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -38,7 +39,7 @@ func TestConfigNeedsOnlyBrokersAndGroup(t *testing.T) {
 	c, err := Config{Brokers: []string{"localhost:9092"}, Group: "billing"}.prepared([]string{"orders", "refunds"})
 	require.NoError(t, err)
 
-	byDefault, err := dedup.NewIdentity()
+	byDefault, err := identity.NewRule()
 	require.NoError(t, err)
 	require.Equal(t, []Topic{{Name: "orders", Identity: byDefault}, {Name: "refunds", Identity: byDefault}}, c.Topics)
 	require.NotNil(t, c.Logger)

@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 // message is what a record becomes: its key, value and headers are the record's own bytes, and its identity is found.
@@ -14,11 +15,11 @@ func (p *partition) message(r *fetchedRecord) dedup.Message {
 		Key: r.key, Value: r.value, Headers: r.headers, Fingerprint: p.settings.Fingerprint.Of(r.value),
 	}
 	m.Stamp(r.timestamp)
-	p.settings.Identity.Identify(&m, p.topicID)
+	m.Identify(p.settings.Identity, p.topicID)
 	if p.settings.TenantHeader != "" && m.Reason == "" {
 		name, ok := tenant(m.Headers, p.settings.TenantHeader)
 		if m.Tenant = name; !ok {
-			m.Refuse(dedup.ReasonBadTenant, p.topicID)
+			m.Refuse(identity.ReasonBadTenant, p.topicID)
 			m.Sought = "looked for a tenant in header:" + p.settings.TenantHeader
 		}
 	}

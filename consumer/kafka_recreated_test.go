@@ -15,18 +15,18 @@ import (
 
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/handlers"
 )
 
 // byPosition has messages identified by where they are in their topic.
 func (s *stage) byPosition(policy consumer.Policy) func(*consumer.Config, *handlers.Config) {
 	return settings(func(c *consumer.Config) {
-		source, err := dedup.ParseSource("position")
+		source, err := identity.ParseSource("position")
 		require.NoError(s.t, err)
-		identity, err := dedup.NewIdentity(source)
+		rule, err := identity.NewRule(source)
 		require.NoError(s.t, err)
-		c.Topics = []consumer.Topic{{Name: s.topic, Identity: identity}}
+		c.Topics = []consumer.Topic{{Name: s.topic, Identity: rule}}
 		c.OnReset = policy
 	})
 }

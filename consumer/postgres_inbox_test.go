@@ -13,6 +13,7 @@ import (
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 // keptRow is what is kept of a message, and where.
@@ -44,7 +45,7 @@ func (s *stage) kept() (rows []keptRow) {
 // odd is a record, and what must become of it.
 type odd struct {
 	record *kgo.Record
-	reason dedup.Reason
+	reason identity.Reason
 	rawID  string
 }
 
@@ -64,13 +65,13 @@ func oddRecords() []odd {
 		{record: r(key, []byte("null"), id("d3")), rawID: "d3"},
 		{record: r(null, value, id("d4")), rawID: "d4"},
 		{record: r(empty, value, id("d5")), rawID: "d5"},
-		{record: r(key, null, id("m1"), h("trace", "a"), id("m2"), h("trace", "b")), reason: dedup.ReasonAmbiguousID},
+		{record: r(key, null, id("m1"), h("trace", "a"), id("m2"), h("trace", "b")), reason: identity.ReasonAmbiguousID},
 		{record: r(key, value, id(twin), id(twin))},
 		{record: r(key, value, h("trace", "b"), id("t1"), h("trace", "a"), h("trace", "b"), h("", "\x00\xff"),
 			kgo.RecordHeader{Key: "none"}, h("empty", "")), rawID: "t1"},
-		{record: r(key, empty, h("trace", "a")), reason: dedup.ReasonMissingID},
-		{record: r(key, value, id(hex)), reason: dedup.ReasonIDTooLong},
-		{record: r(key, value, id(strings.Repeat("a", 10_000))), reason: dedup.ReasonIDTooLong},
+		{record: r(key, empty, h("trace", "a")), reason: identity.ReasonMissingID},
+		{record: r(key, value, id(hex)), reason: identity.ReasonIDTooLong},
+		{record: r(key, value, id(strings.Repeat("a", 10_000))), reason: identity.ReasonIDTooLong},
 		{record: r(key, value, id(one)), rawID: one},
 		{record: r(key, value, id(other)), rawID: other},
 		{record: r(key, []byte("{\"a\":\"x\\u0000y\"}\x00\xff"), id("bytes")), rawID: "bytes"},

@@ -20,7 +20,7 @@ import (
 
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 // reading is a topic and a Reader, of which nothing is left at the test's end.
@@ -180,7 +180,7 @@ func TestReaderFindsWhatAHandlerWouldGet(t *testing.T) {
 	record.Headers = append(record.Headers, kgo.RecordHeader{Key: "tenant", Value: []byte("acme")})
 	consumertest.Produce(t, r.addr, record, r.record("k", "v", ""))
 	var got []consumer.Page
-	topic := consumer.Topic{Name: r.topic, TenantHeader: "tenant", Fingerprint: dedup.FingerprintBytes}
+	topic := consumer.Topic{Name: r.topic, TenantHeader: "tenant", Fingerprint: identity.FingerprintBytes}
 	err := r.reader.Read(t.Context(), topic, []consumer.Range{{To: 2}}, func(_ context.Context, p consumer.Page) error {
 		got = append(got, p)
 		return nil

@@ -18,6 +18,7 @@ import (
 	"github.com/firstseen/firstseen/consumer/consumertest"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -416,7 +417,7 @@ func TestPreviewOfAReplayWritesNothingAndCountsWhatTheReplayDoes(t *testing.T) {
 	rs = append(rs, s.record("k", "v", ""), s.record("k", "v", ""))
 	consumertest.Produce(t, s.addr, rs[:90]...)
 	stop := s.start(s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
-		cc.Topics = []consumer.Topic{{Name: s.topic, Fingerprint: dedup.FingerprintBytes}}
+		cc.Topics = []consumer.Topic{{Name: s.topic, Fingerprint: identity.FingerprintBytes}}
 		require.NoError(t, hc.Handlers.Register("effect", handlers.BatchHandlerFunc(func(_ context.Context, _ pgx.Tx, ms []dedup.Message) error {
 			if i := slices.IndexFunc(ms, func(m dedup.Message) bool { return m.Offset%9 == 0 }); i >= 0 {
 				return &handlers.MessageError{Topic: s.topic, Partition: ms[i].Partition, Offset: ms[i].Offset, Err: handlers.Permanent(errors.New("no"))}
@@ -429,7 +430,7 @@ func TestPreviewOfAReplayWritesNothingAndCountsWhatTheReplayDoes(t *testing.T) {
 	require.Positive(t, s.count(`select count(*) from firstseen.dead_letters`))
 	s.exec(`delete from firstseen.positions`) // the group's: no limit to what is replayed
 	consumertest.Produce(t, s.addr, rs[90:]...)
-	ask := func(c *consumer.Replay) { c.Topic.Fingerprint = dedup.FingerprintBytes }
+	ask := func(c *consumer.Replay) { c.Topic.Fingerprint = identity.FingerprintBytes }
 
 	before := s.contents()
 	db := s.dsn

@@ -12,6 +12,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 // awkward are messages whose bytes are easily lost.
@@ -40,7 +41,7 @@ func TestEveryByteIsKeptWhateverBecomesOfTheMessage(t *testing.T) {
 	for table, settle := range map[string]func(*dedup.Entry){
 		"inbox":        func(*dedup.Entry) {},
 		"parked":       func(e *dedup.Entry) { e.Park(0) },
-		"dead_letters": func(e *dedup.Entry) { e.State, e.Reason = dedup.Dead, string(dedup.ReasonMissingID) },
+		"dead_letters": func(e *dedup.Entry) { e.State, e.Reason = dedup.Dead, string(identity.ReasonMissingID) },
 	} {
 		t.Run(table, func(t *testing.T) {
 			s := newStage(t)

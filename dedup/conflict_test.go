@@ -9,15 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/handlers"
 )
 
 // copies are three messages of one ID, of which the second has another content.
-func copies(mode dedup.FingerprintMode) []dedup.Message {
+func copies(mode identity.FingerprintMode) []dedup.Message {
 	first := message(0, "k")
 	ms := []dedup.Message{first, first, first}
 	for i, value := range []string{`{"n":1}`, `{"n":2}`, `{"n":1}`} {
-		if mode == dedup.FingerprintJSON && i == 2 {
+		if mode == identity.FingerprintJSON && i == 2 {
 			value = ` {"n": 1.0} `
 		}
 		ms[i].Value, ms[i].Offset, ms[i].Fingerprint = []byte(value), int64(i), mode.Of([]byte(value))
@@ -26,7 +27,7 @@ func copies(mode dedup.FingerprintMode) []dedup.Message {
 }
 
 func TestOfCopiesWithDifferentContentsTheFirstWinsAndTheOtherIsKept(t *testing.T) {
-	for _, mode := range []dedup.FingerprintMode{dedup.FingerprintBytes, dedup.FingerprintJSON} {
+	for _, mode := range []identity.FingerprintMode{identity.FingerprintBytes, identity.FingerprintJSON} {
 		for name, cuts := range map[string][]int{"one batch": {3}, "two batches": {1, 3}, "two batches, other cut": {2, 3}, "three batches": {1, 2, 3}} {
 			for _, restart := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s %s, restart %t", mode, name, restart), func(t *testing.T) {
@@ -82,7 +83,7 @@ func (w *ward) requireFirstWon(ms []dedup.Message) {
 
 func TestWinnerOfAConflictIsFoundWhateverBecameOfIt(t *testing.T) {
 	w := newWard(t)
-	ms := copies(dedup.FingerprintBytes)
+	ms := copies(identity.FingerprintBytes)
 	w.failFirst(ms[0])
 	require.Equal(t, 1, w.process(ms[1]).Conflicts)
 	conflicts, _, err := w.store.Conflicts(t.Context(), dedup.Filter{IDs: []uuid.UUID{ms[0].ID}}, "", 10)
@@ -110,7 +111,7 @@ func TestWinnerOfAConflictIsFoundWhateverBecameOfIt(t *testing.T) {
 
 func TestOtherContentUnderADeadLettersIDIsAConflictAndTheSameAMereCopy(t *testing.T) {
 	w := newWard(t)
-	ms := copies(dedup.FingerprintBytes)
+	ms := copies(identity.FingerprintBytes)
 	w.kill(ms[0])
 	require.Equal(t, handlers.Result{Conflicts: 1}, w.process(ms[1]))
 	require.Equal(t, handlers.Result{Buried: 1}, w.process(ms[2]))
@@ -129,11 +130,11 @@ func TestOtherContentUnderADeadLettersIDIsAConflictAndTheSameAMereCopy(t *testin
 func TestConflictsArePagedAndFiltered(t *testing.T) {
 	w := newWard(t)
 	first := message(0, "k")
-	first.Fingerprint = dedup.FingerprintBytes.Of(first.Value)
+	first.Fingerprint = identity.FingerprintBytes.Of(first.Value)
 	ms := []dedup.Message{first}
 	for n := range int64(7) {
 		m := message(n+1, "k")
-		m.ID, m.Fingerprint = first.ID, dedup.FingerprintBytes.Of(m.Value)
+		m.ID, m.Fingerprint = first.ID, identity.FingerprintBytes.Of(m.Value)
 		ms = append(ms, m)
 	}
 	require.Equal(t, 7, w.process(ms...).Conflicts)

@@ -127,5 +127,3 @@ func (b By) validate() error {
 	}
 	return errors.Join(faults...)
 }
-
-func isBlank(text string) bool { return len(trimASCII([]byte(text))) == 0 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -185,7 +186,7 @@ func TestFilterPicksDeadLetters(t *testing.T) {
 	a, b := message(0, "k1"), message(1, "k2")
 	b.Tenant = "blue"
 	c := message(2, "")
-	c.Refuse(dedup.ReasonIDTooLong, uuid.Nil)
+	c.Refuse(identity.ReasonIDTooLong, uuid.Nil)
 	w.handler.fails(a.ID, b.ID)
 	require.Equal(t, 3, w.process(a, b, c).Dead)
 	w.exec(`update firstseen.dead_letters set died_at = '2026-01-01 00:00:01Z' where message_id = $1`, a.ID)
@@ -288,8 +289,8 @@ func TestAttachMakesNothing(t *testing.T) {
 
 func TestLettersWithoutAnIDStayWhereOthersAreRedriven(t *testing.T) {
 	w := newWard(t)
-	reasons := []dedup.Reason{dedup.ReasonMissingID, dedup.ReasonAmbiguousID, dedup.ReasonIDTooLong, dedup.ReasonIDNotScalar, dedup.ReasonNilID,
-		dedup.ReasonNotJSON, dedup.ReasonFramed, dedup.ReasonBadTenant}
+	reasons := []identity.Reason{identity.ReasonMissingID, identity.ReasonAmbiguousID, identity.ReasonIDTooLong, identity.ReasonIDNotScalar, identity.ReasonNilID,
+		identity.ReasonNotJSON, identity.ReasonFramed, identity.ReasonBadTenant}
 	var ids []string
 	for i, reason := range reasons {
 		m := message(int64(i), "k")

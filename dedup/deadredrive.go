@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 // changeChunk is how many dead letters one transaction changes: while it is open, batches of their partition wait.
@@ -38,7 +40,7 @@ func (s *Store) Redrive(ctx context.Context, f Filter, by By) (int, error) {
 // CountRedrive counts what a Redrive with the same filter would give back. The error is a *NoIDError where others would stay.
 func (s *Store) CountRedrive(ctx context.Context, f Filter) (n int, err error) {
 	c := f.conditions(s.cfg.Inbox, "m.died_at")
-	c.args = append(c.args, refusals)
+	c.args = append(c.args, identity.Reasons())
 	sql := fmt.Sprintf(`select count(*) filter (where m.reason <> all ($%[1]d)), count(*) filter (where m.reason = any ($%[1]d))
 		from firstseen.dead_letters m join firstseen.scopes s using (scope_id)`, len(c.args))
 	var stay int

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 // Newest tells of the messages that the schema's inboxes processed last.
@@ -21,7 +23,7 @@ type Newest struct {
 	Early    int64
 	Earliest time.Duration
 	// Refused is how many messages came without a usable ID since then, by reason, counted up to Messages' limit.
-	Refused map[Reason]int64
+	Refused map[identity.Reason]int64
 }
 
 const newestSQL = `
@@ -69,13 +71,13 @@ func (s *Store) Newest(ctx context.Context, limit int) (n Newest, err error) {
 	return n, nil
 }
 
-func (s *Store) refused(ctx context.Context, tx pgx.Tx, since time.Time, limit int) (map[Reason]int64, error) {
-	rows, err := tx.Query(ctx, s.inSchema(refusedSQL), s.cfg.Inbox, since, limit, refusals)
+func (s *Store) refused(ctx context.Context, tx pgx.Tx, since time.Time, limit int) (map[identity.Reason]int64, error) {
+	rows, err := tx.Query(ctx, s.inSchema(refusedSQL), s.cfg.Inbox, since, limit, identity.Reasons())
 	if err != nil {
 		return nil, err
 	}
-	counts := map[Reason]int64{}
-	var reason Reason
+	counts := map[identity.Reason]int64{}
+	var reason identity.Reason
 	var n int64
 	_, err = pgx.ForEachRow(rows, []any{&reason, &n}, func() error {
 		counts[reason] = n

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 // tells requires that an explanation says all of that, in this order.
@@ -66,7 +67,7 @@ func TestExplainTellsTheLifeOfAMessage(t *testing.T) {
 
 func TestExplainTellsWhatWasDoneAtOnceAndWhatCameAgain(t *testing.T) {
 	w := newWard(t)
-	ms := copies(dedup.FingerprintBytes)
+	ms := copies(identity.FingerprintBytes)
 	w.process(ms...)
 	e, err := w.store.ExplainID(t.Context(), ms[0].ID)
 	tells(t, e, err, "It was handled in that transaction.", "1 copy with another content came later and was not handled", "from orders/0@1")
@@ -105,9 +106,9 @@ func TestExplainOfAPlace(t *testing.T) {
 	e, err := at(5)
 	tells(t, e, err, "No consumer has a position in orders/0")
 
-	ms := copies(dedup.FingerprintBytes)
+	ms := copies(identity.FingerprintBytes)
 	noID, waiting := message(3, "k"), message(4, "k")
-	noID.Refuse(dedup.ReasonMissingID, uuid.Nil)
+	noID.Refuse(identity.ReasonMissingID, uuid.Nil)
 	w.process(append(ms, noID)...)
 	w.failFirst(waiting)
 
@@ -147,26 +148,26 @@ func TestExplainReadsTheInboxBackOnlyAsFarAsItIsTold(t *testing.T) {
 
 func TestTextOfAnIDStandsForTheIDThatItsMessageHas(t *testing.T) {
 	identify := func(source string, m dedup.Message) uuid.UUID {
-		src, err := dedup.ParseSource(source)
+		src, err := identity.ParseSource(source)
 		require.NoError(t, err)
-		identity, err := dedup.NewIdentity(src)
+		rule, err := identity.NewRule(src)
 		require.NoError(t, err)
-		identity.Identify(&m, uuid.Nil)
+		m.Identify(rule, uuid.Nil)
 		require.Empty(t, m.Reason)
 		return m.ID
 	}
 	header := func(name, value string) dedup.Header { return dedup.Header{Key: name, Value: []byte(value)} }
 	for _, text := range []string{"order-7", " order-7\n", "urn:uuid:1B4E28BA-2FA1-11D2-883F-0016D3CCA427", "{1b4e28ba-2fa1-11d2-883f-0016d3cca427}", "Ümläut"} {
-		ids, err := dedup.ParseIDs(text)
+		ids, err := identity.ParseIDs(text)
 		require.NoError(t, err)
 		require.Equal(t, []uuid.UUID{identify("header:message-id", dedup.Message{Headers: []dedup.Header{header("message-id", text)}})}, ids)
 	}
 	event := identify("cloudevents", dedup.Message{Headers: []dedup.Header{header("ce_source", "/shop"), header("ce_id", "a b")}})
-	ids, err := dedup.ParseIDs("/shop a b")
+	ids, err := identity.ParseIDs("/shop a b")
 	require.NoError(t, err)
 	require.Contains(t, ids, event)
-	for _, wrong := range []string{"", " ", strings.Repeat("x", dedup.MaxIDBytes+1), uuid.Nil.String()} {
-		_, err := dedup.ParseIDs(wrong)
+	for _, wrong := range []string{"", " ", strings.Repeat("x", identity.MaxIDBytes+1), uuid.Nil.String()} {
+		_, err := identity.ParseIDs(wrong)
 		require.Error(t, err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 // Place is one offset of a partition, and where its consumers stand.
@@ -104,7 +106,7 @@ func (p *Place) passed() bool {
 func (p *Place) derivedIDs(topicIDs []uuid.UUID) (ids []uuid.UUID) {
 	for _, topicID := range append(topicIDs, uuid.Nil) {
 		m := Message{Topic: p.Topic, Partition: p.Partition, Offset: p.Offset}
-		m.Refuse(ReasonMissingID, topicID)
+		m.Refuse(identity.ReasonMissingID, topicID)
 		ids = append(ids, m.ID)
 	}
 	return ids

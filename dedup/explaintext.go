@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 // tell puts the facts into sentences.
@@ -144,7 +146,7 @@ func (f *Sighting) tellState(t *teller, now time.Time) {
 		t.say("It was handled at %s%s.", clock(m.At), failed)
 	case Dead:
 		t.say("It was given up at %s%s (%s).", clock(m.At), failed, cause(m))
-		if slices.Contains(refusals, m.Reason) {
+		if slices.Contains(identity.Reasons(), m.Reason) {
 			t.say("It has no message ID but that of its place, so it can't be redriven: a replay of its offset finds its ID by the rule of today; then discard it.")
 			return
 		}

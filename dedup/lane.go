@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
+
+	"github.com/firstseen/firstseen/dedup/internal/uuid8"
 )
 
 // Ordering says which messages wait for an earlier one that is not finished.
@@ -38,7 +40,7 @@ func (o Ordering) Lane(m *Message) uuid.UUID {
 	var partition [4]byte
 	binary.BigEndian.PutUint32(partition[:], uint32(m.Partition))
 	if o == OrderByPartition {
-		return derive(domainLane, []byte(m.Topic), partition[:])
+		return uuid8.New(uuid8.Lane, []byte(m.Topic), partition[:])
 	}
-	return derive(domainLane, []byte(m.Topic), partition[:], m.Key)
+	return uuid8.New(uuid8.Lane, []byte(m.Topic), partition[:], m.Key)
 }

@@ -5,14 +5,12 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/firstseen/firstseen/dedup/identity"
 )
 
-// Header is one header of a message. Repeated keys are allowed and keep their order; a nil Value is
-// a null value and an empty one is an empty value.
-type Header struct {
-	Key   string
-	Value []byte
-}
+// Header is one header of a message.
+type Header = identity.Header
 
 // Message is one message of a topic, byte for byte as the broker delivered it, with the identity
 // that was found for it. Its slices are shared with the batch that it came in: a handler that keeps
@@ -26,11 +24,11 @@ type Message struct {
 	Tenant string
 	// Reason says why no usable ID was found. Where it is set the message is dead-lettered under the
 	// ID of its position and no handler sees it. Empty for every message that a handler gets.
-	Reason Reason
+	Reason identity.Reason
 	// Sought says what was looked for in vain, or found and can't be used, where Reason is set; never what a message holds.
 	Sought string
 
-	// Fingerprint stands for the message's content where copies are to be compared (see [FingerprintMode]). Nil
+	// Fingerprint stands for the message's content where copies are to be compared (see [identity.FingerprintMode]). Nil
 	// where they are not.
 	Fingerprint []byte
 
@@ -96,6 +94,18 @@ func numberOf(produced, number string) string {
 
 // timestampColumn is that of a row m.
 var timestampColumn = numberOf("m.produced_at", "m.raw_timestamp")
+
+// Identify sets the message's ID, RawID, Reason and Sought, as the rule finds them in the rest of it: see [identity.Rule.Find].
+func (m *Message) Identify(by *identity.Rule, topicID uuid.UUID) {
+	found := by.Find(&identity.Record{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Key: m.Key, Value: m.Value,
+		Headers: m.Headers}, topicID)
+	m.ID, m.RawID, m.Reason, m.Sought = found.ID, found.RawID, found.Reason, found.Sought
+}
+
+// Refuse marks a message as one without a usable ID: it goes to the dead letters, under the ID of its position.
+func (m *Message) Refuse(reason identity.Reason, topicID uuid.UUID) {
+	m.ID, m.RawID, m.Reason = identity.OfPosition(m.Topic, m.Partition, m.Offset, topicID), "", reason
+}
 
 // Size is the number of bytes of the message's key, value and headers.
 func (m *Message) Size() int {

@@ -1,5 +1,5 @@
-// Package dedup is Postgres' side of firstseen: it decides what is new. A message gets its identity here
-// ([Identity], [KeyOf]); a batch of messages enters [Store.Accept], which opens one transaction, moves the
+// Package dedup is Postgres' side of firstseen: it decides what is new. A message gets its identity by a rule of package
+// identity ([Message.Identify]); a batch of messages enters [Store.Accept], which opens one transaction, moves the
 // consumer's position, inserts the message IDs and says which of them were never seen; that transaction, with
 // whatever handlers added to it, leaves through [Tx.Commit]. The package knows nothing of brokers.
 package dedup

@@ -11,6 +11,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -148,7 +149,7 @@ func TestTimestampsOfEarlierVersionsStopNothing(t *testing.T) {
 func TestConflictsKeepTheTimestampThatCame(t *testing.T) {
 	w := newWard(t)
 	for i, number := range numbers {
-		ms := copies(dedup.FingerprintBytes)[:2]
+		ms := copies(identity.FingerprintBytes)[:2]
 		for j := range ms {
 			ms[j].Offset = int64(2*i + j)
 			ms[j].Stamp(number)

@@ -192,7 +192,7 @@ type Result struct {
 }
 
 // ErrNoID is returned where a message has no ID, or one that stands for none: all but the first of them would be taken for
-// its copies. Find one by dedup.Identity, or say by dedup.Message.Refuse that there is none.
+// its copies. Find one by identity.Rule, or say by dedup.Message.Refuse that there is none.
 var ErrNoID = errors.New("the message's ID is the nil or the max UUID, which stand for no ID")
 
 // Process takes one batch through its transaction. A message that its handler fails on is parked for later or, where

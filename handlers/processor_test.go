@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -115,7 +116,7 @@ func TestMessageWithoutAnIDIsADeadLetterAndReachesNoHandler(t *testing.T) {
 	dead := &ms[1]
 	dead.Key, dead.Value = []byte{}, []byte("\x00\xff null")
 	dead.Headers = []dedup.Header{{Key: "trace", Value: []byte("b")}, {Key: "trace", Value: nil}, {Key: "trace", Value: []byte{}}}
-	dead.Refuse(dedup.ReasonAmbiguousID, uuid.New())
+	dead.Refuse(identity.ReasonAmbiguousID, uuid.New())
 	s.requireResult(handlers.Result{New: 2, Dead: 1}, p, ms...)
 	s.requireResult(handlers.Result{Duplicates: 2, Buried: 1}, p, ms...)
 
@@ -139,7 +140,7 @@ func TestBatchOfDeadLettersCallsNoHandler(t *testing.T) {
 	p := s.position("orders")
 	ms := messages(p, newIDs(2)...)
 	for i := range ms {
-		ms[i].Refuse(dedup.ReasonMissingID, uuid.New())
+		ms[i].Refuse(identity.ReasonMissingID, uuid.New())
 	}
 	s.requireResult(handlers.Result{Dead: 2}, p, ms...)
 }
@@ -170,7 +171,7 @@ func TestHandlersGetTheNewMessagesInOrder(t *testing.T) {
 	s.requireResult(handlers.Result{New: 2}, p, messages(p, ids[1], ids[4])...)
 	require.Equal(t, []int64{0, 1}, offsets)
 	ms := messages(p, ids...)
-	ms[2].Refuse(dedup.ReasonMissingID, uuid.Nil)
+	ms[2].Refuse(identity.ReasonMissingID, uuid.Nil)
 	s.requireResult(handlers.Result{New: 3, Duplicates: 2, Dead: 1}, p, ms...)
 	require.Equal(t, []int64{2, 5, 7}, offsets)
 }
@@ -237,6 +238,6 @@ func TestAMessageWithoutAnIDIsRefused(t *testing.T) {
 		require.ErrorContains(t, err, "process orders/0@1:")
 	}
 	ms := messages(p, uuid.New(), uuid.Nil)
-	ms[1].Refuse(dedup.ReasonMissingID, uuid.Nil)
+	ms[1].Refuse(identity.ReasonMissingID, uuid.Nil)
 	s.requireResult(handlers.Result{New: 1, Dead: 1}, p, ms...)
 }

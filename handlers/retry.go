@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 // Retry says how often, and how soon, a message is tried again that a handler failed on. The pauses grow
@@ -90,7 +91,7 @@ const (
 	// dead: it ended its Postgres session in each of its attempts by itself, or took the server down
 	reasonEndedSession = "ended_session"
 	// ReasonKilled is the reason of a message whose handler took the process down again and again.
-	ReasonKilled dedup.Reason = "killed"
+	ReasonKilled identity.Reason = "killed"
 )
 
 // fail decides what becomes of a message that its handler failed on.

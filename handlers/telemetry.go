@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/dedup/instruments"
 )
 
@@ -103,9 +104,9 @@ func newHandlerOptions(handler string) *handlerOptions {
 
 // deadReasons are those that a message can be dead for.
 var deadReasons = []string{
-	reasonPermanent, reasonExhausted, reasonTooOld, reasonEndedSession, string(ReasonKilled), string(dedup.ReasonMissingID),
-	string(dedup.ReasonAmbiguousID), string(dedup.ReasonIDTooLong), string(dedup.ReasonIDNotScalar), string(dedup.ReasonNilID),
-	string(dedup.ReasonNotJSON), string(dedup.ReasonFramed), string(dedup.ReasonBadTenant),
+	reasonPermanent, reasonExhausted, reasonTooOld, reasonEndedSession, string(ReasonKilled), string(identity.ReasonMissingID),
+	string(identity.ReasonAmbiguousID), string(identity.ReasonIDTooLong), string(identity.ReasonIDNotScalar), string(identity.ReasonNilID),
+	string(identity.ReasonNotJSON), string(identity.ReasonFramed), string(identity.ReasonBadTenant),
 }
 
 // begin has the counters start at 0: of one that appears with its first event a rate shows nothing of that event.

@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/dedup/instruments"
 	"github.com/firstseen/firstseen/handlers"
 )
@@ -108,7 +109,7 @@ func TestWhatBecameOfABatchIsCountedByTopicHandlerAndOutcome(t *testing.T) {
 	processor, p := o.processor(), o.position("orders")
 	ids := newIDs(4)
 	ms := keyed(messages(p, ids[0], ids[1], ids[2], ids[3], ids[0]))
-	ms[3].Refuse(dedup.ReasonMissingID, [16]byte{})
+	ms[3].Refuse(identity.ReasonMissingID, [16]byte{})
 	_, err := processor.Process(context.Background(), handlers.Batch{Position: p, Next: 5, Messages: ms})
 	require.NoError(t, err)
 

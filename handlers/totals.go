@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 // Totals are what a Processor has done since it was made. Each message counts once for every handler of its topic, and
@@ -95,7 +96,7 @@ func (p *Processor) committed(ms []dedup.Message, entries []dedup.Entry, targets
 
 // tellRefused logs the messages of a batch that had no usable ID and have gone to the dead letters, a line for each reason.
 func (p *Processor) tellRefused(ms []dedup.Message, entries []dedup.Entry) {
-	refused := map[dedup.Reason][]*dedup.Message{}
+	refused := map[identity.Reason][]*dedup.Message{}
 	for i := range ms { // those of the topic's first handler: the others' have the same fate
 		m := &ms[i]
 		if m.Reason != "" && entries[i].State == dedup.Dead && entries[i].Outcome == dedup.New {
@@ -109,8 +110,8 @@ func (p *Processor) tellRefused(ms []dedup.Message, entries []dedup.Entry) {
 }
 
 // refusedAdvice is what to do about messages without a usable ID.
-func refusedAdvice(reason dedup.Reason) string {
-	if reason == dedup.ReasonBadTenant {
+func refusedAdvice(reason identity.Reason) string {
+	if reason == identity.ReasonBadTenant {
 		return "have producers send the tenant's header once, or correct the topic's tenant_header; then redrive or discard"
 	}
 	return "set the topic's id to where its producers write one (header:NAME, json:/POINTER, cloudevents, key, hash), or have them write it; " +

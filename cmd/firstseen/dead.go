@@ -18,6 +18,7 @@ import (
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/spelled"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/migrations"
 	"github.com/firstseen/firstseen/migrations/dial"
 )
@@ -178,7 +179,7 @@ func (f *filterFlags) read(cmd *cobra.Command) (filter dedup.Filter, narrow bool
 
 func parseIDs(cmd *cobra.Command, given []string) (ids []uuid.UUID, err error) {
 	for _, text := range given {
-		found, err := dedup.ParseIDs(text)
+		found, err := identity.ParseIDs(text)
 		if err != nil {
 			return nil, usage(cmd, "%v", err)
 		}

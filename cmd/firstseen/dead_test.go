@@ -13,6 +13,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 // office is a database with messages in all states, to work on from the command line.
@@ -36,13 +37,13 @@ func newOffice(t *testing.T) *office {
 // add takes a message in, in the state that it is given; its ID is that of the text.
 func (o *office) add(rawID string, state dedup.State, m dedup.Message) dedup.Message {
 	o.t.Helper()
-	ids, err := dedup.ParseIDs(rawID)
+	ids, err := identity.ParseIDs(rawID)
 	require.NoError(o.t, err)
 	m.ID, m.RawID, m.Topic, m.Offset = ids[0], rawID, "orders", o.next
 	if m.RawTimestamp == 0 {
 		m.Timestamp = time.Unix(1e9, 0)
 	}
-	m.Fingerprint = dedup.FingerprintBytes.Of(m.Value)
+	m.Fingerprint = identity.FingerprintBytes.Of(m.Value)
 	o.next++
 	scopes, err := o.store.Scopes(o.t.Context(), []dedup.ScopeKey{{Handler: "book"}})
 	require.NoError(o.t, err)

@@ -33,11 +33,19 @@ var reserved = map[string][]string{
 	module + "consumer/consumertest":     {"consumer/consumertest", "cmd/internal/bench"},
 }
 
+// strangers are what a package must not import, though it lies below.
+var strangers = map[string][]string{
+	"dedup/identity": {"github.com/jackc/pgx", module + "migrations"},
+}
+
 func TestPackagesImportOnlyWhatLiesBelowThem(t *testing.T) {
 	for _, p := range packages(t) {
 		for _, imported := range p.Imports {
 			checkLayer(t, p.ImportPath, imported)
 			checkReserved(t, p.ImportPath, imported)
+			for _, stranger := range strangers[p.ImportPath] {
+				require.False(t, strings.HasPrefix(imported, stranger), "%s must not import %s", p.ImportPath, imported)
+			}
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/spelled"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 // kind is what a parameter's text has to be.
@@ -206,7 +207,7 @@ func (q *query) ids(name string) (found []uuid.UUID) {
 }
 
 func (q *query) id(name, text string) []uuid.UUID {
-	found, err := dedup.ParseIDs(text)
+	found, err := identity.ParseIDs(text)
 	if err != nil {
 		q.refuse(name, "%s can't be the ID of a message", brief(text))
 	}

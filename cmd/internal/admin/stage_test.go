@@ -22,6 +22,7 @@ import (
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -108,13 +109,13 @@ func (s *stage) start() {
 // add takes a message of handler book in, in the status that it is given; its ID is that of the text.
 func (s *stage) add(rawID string, status dedup.Status, m dedup.Message) uuid.UUID {
 	s.t.Helper()
-	ids, err := dedup.ParseIDs(rawID)
+	ids, err := identity.ParseIDs(rawID)
 	require.NoError(s.t, err)
 	m.ID, m.RawID, m.Topic, m.Offset = ids[0], rawID, "orders", s.next
 	if m.RawTimestamp == 0 {
 		m.Timestamp = time.Unix(1e9, 0)
 	}
-	m.Fingerprint = dedup.FingerprintBytes.Of(m.Value)
+	m.Fingerprint = identity.FingerprintBytes.Of(m.Value)
 	s.next++
 	scopes, err := s.store.Scopes(s.t.Context(), []dedup.ScopeKey{{Handler: "book", Tenant: m.Tenant}})
 	require.NoError(s.t, err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 // Consumer is what the consumer is made with.
@@ -71,18 +72,18 @@ func (c Config) level() (level slog.Level) {
 func (c Config) topics() ([]consumer.Topic, error) {
 	topics := make([]consumer.Topic, len(c.Topics))
 	for i, t := range c.Topics {
-		sources := make([]dedup.Source, len(t.ID))
+		sources := make([]identity.Source, len(t.ID))
 		for j, text := range t.ID {
 			if err := sources[j].UnmarshalText([]byte(text)); err != nil {
 				return nil, err
 			}
 		}
-		identity, err := dedup.NewIdentity(sources...)
+		rule, err := identity.NewRule(sources...)
 		if err != nil {
 			return nil, err
 		}
-		topics[i] = consumer.Topic{Name: t.Name, Identity: identity.WithNoIDs(t.NoID...), TenantHeader: t.TenantHeader,
-			Fingerprint: dedup.FingerprintMode(t.Fingerprint)}
+		topics[i] = consumer.Topic{Name: t.Name, Identity: rule.WithNoIDs(t.NoID...), TenantHeader: t.TenantHeader,
+			Fingerprint: identity.FingerprintMode(t.Fingerprint)}
 	}
 	return topics, nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/consumer"
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 func TestConsumerGetsWhatTheConfigSays(t *testing.T) {
@@ -21,7 +21,7 @@ func TestConsumerGetsWhatTheConfigSays(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, got.Topics, 2)
 	require.Equal(t, "tenant", got.Topics[0].TenantHeader)
-	require.Equal(t, dedup.FingerprintJSON, got.Topics[0].Fingerprint)
+	require.Equal(t, identity.FingerprintJSON, got.Topics[0].Fingerprint)
 	require.NotNil(t, got.Topics[1].Identity)
 	got.Topics = nil
 	require.Equal(t, consumer.Config{

@@ -6,6 +6,7 @@ import (
 
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/handlers"
 	"github.com/firstseen/firstseen/migrations"
 	"github.com/firstseen/firstseen/migrations/dial"
@@ -59,7 +60,7 @@ func (t *Topic) fillIn() {
 		t.ID = Sources{"header:message-id", "header:id"}
 	}
 	if t.NoID == nil {
-		t.NoID = slices.Clone(dedup.NoIDs)
+		t.NoID = slices.Clone(identity.NoIDs)
 	}
 	for i := range t.Handlers {
 		t.Handlers[i].fillIn()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 const complete = `
@@ -101,7 +101,7 @@ func TestEveryKeyReachesTheConfig(t *testing.T) {
 					Webhook: Webhook{URL: "https://hooks.example.com/in", Secret: signing, Headers: map[string]Secret{"Authorization": "Bearer t0ken"},
 						Timeout: 3 * time.Second, Concurrency: 4, AllowPrivate: true, Proxy: "http://proxy:3128"},
 					Retry: Retry{2 * time.Second, time.Minute, 5, 24 * time.Hour}})},
-			{Name: "refunds", ID: Sources{"cloudevents"}, NoID: dedup.NoIDs, Handlers: book},
+			{Name: "refunds", ID: Sources{"cloudevents"}, NoID: identity.NoIDs, Handlers: book},
 		},
 		StartAt: "latest", OnLoss: "hold", OnReset: "restart", OnPostgresBehind: "committed", MaxParked: 5000,
 		Batch: Batch{Messages: 500, Bytes: 1 << 20, Transactions: 8},

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 // effectiveValues are the keys' values where only what is required is given, as they are printed.
@@ -90,19 +91,19 @@ func TestDefaultIDsAreThoseOfDedup(t *testing.T) {
 	require.NoError(t, err)
 	topics, err := c.topics()
 	require.NoError(t, err)
-	ours, err := dedup.NewIdentity()
+	ours, err := identity.NewRule()
 	require.NoError(t, err)
 	require.Equal(t, ours, topics[0].Identity)
 }
 
 func TestTextsThatAreNoIDAreAListOfTheirOwnOrNone(t *testing.T) {
-	for text, want := range map[string]dedup.Reason{`["-"]`: "", "[]": "", `["null"]`: dedup.ReasonMissingID, `"NULL"`: dedup.ReasonMissingID} {
+	for text, want := range map[string]identity.Reason{`["-"]`: "", "[]": "", `["null"]`: identity.ReasonMissingID, `"NULL"`: identity.ReasonMissingID} {
 		c, err := loadText(t, withTopics(`[{name: orders, no_id: `+text+`, handlers: [{name: book, function: book}]}]`))
 		require.NoError(t, err)
 		topics, err := c.topics()
 		require.NoError(t, err)
 		m := dedup.Message{Headers: []dedup.Header{{Key: "id", Value: []byte("null")}}}
-		topics[0].Identity.Identify(&m, uuid.Nil)
+		m.Identify(topics[0].Identity, uuid.Nil)
 		require.Equal(t, want, m.Reason, text)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 // topicName is what Kafka takes.
@@ -57,7 +57,7 @@ func (l *loader) checkDeadLetterTopic(c *Config) {
 
 func (l *loader) checkIdentity(path string, texts Sources) {
 	before := len(l.faults)
-	sources := make([]dedup.Source, len(texts))
+	sources := make([]identity.Source, len(texts))
 	for i, text := range texts {
 		err := sources[i].UnmarshalText([]byte(text))
 		if err != nil {
@@ -67,7 +67,7 @@ func (l *loader) checkIdentity(path string, texts Sources) {
 	if len(l.faults) > before {
 		return
 	}
-	if _, err := dedup.NewIdentity(sources...); err != nil {
+	if _, err := identity.NewRule(sources...); err != nil {
 		l.fault(path, "%s", l.sourceFault(path, err))
 	}
 }

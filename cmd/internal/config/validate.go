@@ -11,6 +11,7 @@ import (
 
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 // validate checks what the types alone don't.
@@ -106,7 +107,7 @@ var choices = map[string][]string{
 	"log.format":         {"text", "json"},
 
 	"kafka.sasl.mechanism":         {"plain", "scram-sha-256", "scram-sha-512"},
-	"topics[].fingerprint":         {string(dedup.FingerprintBytes), string(dedup.FingerprintJSON)},
+	"topics[].fingerprint":         {string(identity.FingerprintBytes), string(identity.FingerprintJSON)},
 	"topics[].handlers[].ordering": {string(dedup.OrderByKey), string(dedup.OrderByPartition), string(dedup.Unordered)},
 }
 

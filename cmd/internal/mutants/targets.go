@@ -17,7 +17,7 @@ var targets = []target{
 	{"migrations/sql", []tests{{"./dedup", everything}, {"./handlers", "Lane|Model|Killed|Retr"}}},
 	{"dedup/accept.go", []tests{{"./dedup", everything}}},
 	{"dedup/lanes.go", []tests{{"./dedup", "Lane|Claim|Load"}, {"./handlers", "Lane|Model"}}},
-	{"dedup/identity.go", []tests{{"./dedup", "ID|Identity|UUID|Header|Source"}}},
+	{"dedup/identity/rule.go", []tests{{"./dedup/identity", everything}}},
 	{"handlers/retry.go", []tests{{"./handlers", "Pauses|Hold|Becomes|Retr"}}},
 	{"handlers/errors.go", []tests{{"./handlers", "Error|Kind|Told|Verdict"}}},
 	{"handlers/circuit.go", []tests{{"./handlers", "Circuit|Receiver"}}},

@@ -1,4 +1,4 @@
-package dedup
+package identity
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+
+	"github.com/firstseen/firstseen/dedup/internal/uuid8"
 )
 
 // NoIDs are the texts that stand for no ID in practice: what programs write where they have none. Case does not count, nor
@@ -100,7 +102,7 @@ func textID(text []byte, reason Reason) finding {
 	if reason = checkText(text); reason != "" {
 		return finding{reason: reason}
 	}
-	return finding{id: derive(domainText, text), raw: storable(text)}
+	return finding{id: uuid8.New(uuid8.Text, text), raw: storable(text)}
 }
 
 func checkText(text []byte) Reason {

@@ -1,4 +1,4 @@
-package dedup
+package identity
 
 import (
 	"bytes"
@@ -12,34 +12,33 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/firstseen/firstseen/dedup/internal/uuid8"
 )
 
 var testTopicID = uuid.MustParse("7f3d2c1b-0a99-4e88-b777-665544332211")
 
-func newIdentity(t testing.TB, texts ...string) *Identity {
+func newRule(t testing.TB, texts ...string) *Rule {
 	t.Helper()
 	sources := make([]Source, len(texts))
 	for i, text := range texts {
 		require.NoError(t, sources[i].UnmarshalText([]byte(text)))
 	}
-	id, err := NewIdentity(sources...)
+	id, err := NewRule(sources...)
 	require.NoError(t, err)
 	return id
 }
 
-// identify runs the sources over a copy of m, which holds junk where the result goes.
-func identify(t testing.TB, m Message, texts ...string) Message {
+func identify(t testing.TB, m Record, texts ...string) Found {
 	t.Helper()
-	m.ID, m.RawID, m.Reason = uuid.Max, "junk", "junk"
-	newIdentity(t, texts...).Identify(&m, testTopicID)
-	return m
+	return newRule(t, texts...).Find(&m, testTopicID)
 }
 
-func positionID(t testing.TB, m Message) uuid.UUID {
+func positionID(t testing.TB, m Record) uuid.UUID {
 	return identify(t, m, "position").ID
 }
 
-func requireReason(t testing.TB, want Reason, m Message, texts ...string) {
+func requireReason(t testing.TB, want Reason, m Record, texts ...string) {
 	t.Helper()
 	got := identify(t, m, texts...)
 	require.Equal(t, want, got.Reason)
@@ -47,20 +46,20 @@ func requireReason(t testing.TB, want Reason, m Message, texts ...string) {
 	require.Equal(t, positionID(t, m), got.ID, "a dead letter has its position's ID")
 }
 
-func withHeaders(keysAndValues ...string) Message {
-	m := Message{Topic: "orders", Partition: 3, Offset: 1200}
+func withHeaders(keysAndValues ...string) Record {
+	m := Record{Topic: "orders", Partition: 3, Offset: 1200}
 	for i := 0; i < len(keysAndValues); i += 2 {
 		m.Headers = append(m.Headers, Header{Key: keysAndValues[i], Value: []byte(keysAndValues[i+1])})
 	}
 	return m
 }
 
-func withValue(value string) Message {
-	return Message{Topic: "orders", Partition: 3, Offset: 1200, Value: []byte(value)}
+func withValue(value string) Record {
+	return Record{Topic: "orders", Partition: 3, Offset: 1200, Value: []byte(value)}
 }
 
-func withKey(key string) Message {
-	return Message{Topic: "orders", Partition: 3, Offset: 1200, Key: []byte(key)}
+func withKey(key string) Record {
+	return Record{Topic: "orders", Partition: 3, Offset: 1200, Key: []byte(key)}
 }
 
 func TestIdentityDefaultIsMessageIDThenID(t *testing.T) {
@@ -68,12 +67,12 @@ func TestIdentityDefaultIsMessageIDThenID(t *testing.T) {
 	assert.Equal(t, canonicalID, identify(t, withHeaders("id", other, "message-id", canonicalID)).ID.String())
 	assert.Equal(t, other, identify(t, withHeaders("id", other, "Message-Id", canonicalID)).ID.String())
 	requireReason(t, ReasonMissingID, withHeaders("trace", "x"))
-	requireReason(t, ReasonMissingID, Message{})
+	requireReason(t, ReasonMissingID, Record{})
 }
 
 func TestIdentityTakesEverySpellingOfAUUID(t *testing.T) {
 	for _, text := range uuidSpellings(canonicalID) {
-		for _, m := range []Message{
+		for _, m := range []Found{
 			identify(t, withHeaders("message-id", " \t"+text+"\r\n")),
 			identify(t, withKey(text+"\n"), "key"),
 			identify(t, withValue(`{"id":" `+text+` "}`), "json:/id"),
@@ -109,8 +108,8 @@ func TestIdentityGoldenIDs(t *testing.T) {
 	} {
 		assert.Equal(t, want, identify(t, m, source).ID.String(), source)
 	}
-	newIdentity(t, "position").Identify(&m, uuid.Nil)
-	assert.Equal(t, "fdc1ed07-bdb2-8b57-be3e-fb1ef07340b0", m.ID.String())
+	byName := newRule(t, "position").Find(&m, uuid.Nil)
+	assert.Equal(t, "fdc1ed07-bdb2-8b57-be3e-fb1ef07340b0", byName.ID.String())
 }
 
 func TestIdentityKeepsTextsThatPostgresCannotStoreAsHex(t *testing.T) {
@@ -136,9 +135,9 @@ func TestIdentityEmptyIsMissingAndPassesOn(t *testing.T) {
 		requireReason(t, ReasonMissingID, withHeaders("message-id", empty))
 		assert.Equal(t, "m2", identify(t, withHeaders("message-id", empty, "id", "m2")).RawID)
 	}
-	m := Message{Headers: []Header{{Key: "message-id"}, {Key: "id", Value: []byte("m2")}}}
+	m := Record{Headers: []Header{{Key: "message-id"}, {Key: "id", Value: []byte("m2")}}}
 	assert.Equal(t, "m2", identify(t, m).RawID, "null")
-	requireReason(t, ReasonMissingID, Message{}, "key")
+	requireReason(t, ReasonMissingID, Record{}, "key")
 	requireReason(t, ReasonMissingID, withKey(""), "key")
 }
 
@@ -152,7 +151,7 @@ func TestIdentityOfRepeatedHeaderIsAmbiguousUnlessEqual(t *testing.T) {
 
 func TestIdentityLengthLimitCountsTrimmedBytes(t *testing.T) {
 	long := strings.Repeat("a", MaxIDBytes)
-	for _, m := range []Message{
+	for _, m := range []Found{
 		identify(t, withHeaders("message-id", " "+long+" ")),
 		identify(t, withKey(long), "key"),
 		identify(t, withValue(`{"id":"`+strings.Repeat(`\u0061`, MaxIDBytes)+`"}`), "json:/id"),
@@ -179,13 +178,14 @@ func TestIdentityRefusesNilAndMaxUUID(t *testing.T) {
 }
 
 func TestIdentityFallsBackToPositionWhereConfigured(t *testing.T) {
-	m := identify(t, withValue("no json"), "json:/id", "position")
-	assert.Empty(t, m.Reason)
-	assert.Equal(t, positionID(t, m), m.ID)
+	m := withValue("no json")
+	got := identify(t, m, "json:/id", "position")
+	assert.Empty(t, got.Reason)
+	assert.Equal(t, positionID(t, m), got.ID)
 }
 
 func TestIdentityPositionsDifferInEveryPart(t *testing.T) {
-	base := Message{Topic: "t", Partition: 1, Offset: 2}
+	base := Record{Topic: "t", Partition: 1, Offset: 2}
 	ids := map[uuid.UUID]bool{}
 	for _, topicID := range []uuid.UUID{uuid.Nil, testTopicID, uuid.Max} {
 		for _, topic := range []string{"t", "t2"} {
@@ -193,8 +193,7 @@ func TestIdentityPositionsDifferInEveryPart(t *testing.T) {
 				for _, offset := range []int64{1, 2, 1 << 40} {
 					m := base
 					m.Topic, m.Partition, m.Offset = topic, partition, offset
-					newIdentity(t, "position").Identify(&m, topicID)
-					ids[m.ID] = true
+					ids[newRule(t, "position").Find(&m, topicID).ID] = true
 				}
 			}
 		}
@@ -208,7 +207,7 @@ func TestIdentityPayloadHashTellsPayloadsApartAndNeedsOne(t *testing.T) {
 	assert.Equal(t, a.ID, identify(t, withValue("a"), "hash").ID)
 	assert.Empty(t, a.RawID)
 	requireReason(t, ReasonMissingID, withValue(""), "hash")
-	requireReason(t, ReasonMissingID, Message{}, "hash")
+	requireReason(t, ReasonMissingID, Record{}, "hash")
 }
 
 func TestIdentityHashesOfDifferentKindsNeverMeet(t *testing.T) {
@@ -223,21 +222,20 @@ func TestIdentityHashesOfDifferentKindsNeverMeet(t *testing.T) {
 
 func TestIdentityReportsEveryFaultOfItsSources(t *testing.T) {
 	key, position := Source{kind: fromKey}, Source{kind: fromPosition}
-	_, err := NewIdentity(key, Source{}, key, position, Source{kind: fromHash})
+	_, err := NewRule(key, Source{}, key, position, Source{kind: fromHash})
 	require.ErrorContains(t, err, "source 2 is empty")
 	require.ErrorContains(t, err, `source 3: "key" is there twice`)
 	require.ErrorContains(t, err, `source 5: "hash" is never asked`)
 }
 
 func TestIdentityIsSafeForConcurrentUse(t *testing.T) {
-	id := newIdentity(t, "header:h", "json:/id", "hash:/a", "key")
+	id := newRule(t, "header:h", "json:/id", "hash:/a", "key")
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for range 100 {
 				m := withValue(`{"id":"m1"}`)
-				id.Identify(&m, testTopicID)
-				assert.Equal(t, "m1", m.RawID)
+				assert.Equal(t, "m1", id.Find(&m, testTopicID).RawID)
 			}
 		})
 	}
@@ -245,17 +243,17 @@ func TestIdentityIsSafeForConcurrentUse(t *testing.T) {
 }
 
 func TestIdentityOfUUIDHeaderAllocatesNothing(t *testing.T) {
-	id, m := newIdentity(t), withHeaders("trace", "x", "message-id", canonicalID)
-	assert.Zero(t, testing.AllocsPerRun(100, func() { id.Identify(&m, testTopicID) }))
+	id, m := newRule(t), withHeaders("trace", "x", "message-id", canonicalID)
+	assert.Zero(t, testing.AllocsPerRun(100, func() { id.Find(&m, testTopicID) }))
 }
 
 func TestIdentityLeavesTheMessageItselfAlone(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		bytesOrNil := rapid.OneOf(rapid.Just([]byte(nil)), rapid.SliceOf(rapid.Byte()))
-		m := Message{Key: bytesOrNil.Draw(rt, "key"), Value: bytesOrNil.Draw(rt, "value")}
+		m := Record{Key: bytesOrNil.Draw(rt, "key"), Value: bytesOrNil.Draw(rt, "value")}
 		m.Headers = []Header{{Key: "id", Value: bytesOrNil.Draw(rt, "header")}}
 		key, value, header := bytes.Clone(m.Key), bytes.Clone(m.Value), bytes.Clone(m.Headers[0].Value)
-		newIdentity(t, "header:id", "json:/id", "hash:/a", "hash", "key").Identify(&m, testTopicID)
+		newRule(t, "header:id", "json:/id", "hash:/a", "hash", "key").Find(&m, testTopicID)
 		assert.Equal(rt, []any{key, value, header}, []any{m.Key, m.Value, m.Headers[0].Value})
 	})
 }
@@ -264,7 +262,7 @@ func TestIdentityTakesAUUIDWithWhatSerializersPutAroundIt(t *testing.T) {
 	for _, text := range uuidSpellings(canonicalID) {
 		for _, around := range []string{`"%"`, ` "%" `, "\" %\r\n\"", "\u00a0%\u200b", "\ufeff%", `""%""`, "%\x00", "\u2028\"%\"\u3000"} {
 			text := strings.Replace(around, "%", text, 1)
-			for _, m := range []Message{identify(t, withHeaders("message-id", text)), identify(t, withKey(text), "key"),
+			for _, m := range []Found{identify(t, withHeaders("message-id", text)), identify(t, withKey(text), "key"),
 				identify(t, withHeaders("message-id", text, "message-id", canonicalID))} {
 				assert.Equal(t, canonicalID, m.ID.String(), "%q", text)
 				assert.Empty(t, m.RawID)
@@ -282,7 +280,7 @@ func TestIdentityKeepsTheQuotesOfOtherTexts(t *testing.T) {
 	for _, text := range []string{`"order-17"`, `"`, `'null'`, `"a" "b"`, `nullable`, `none-1`, `0`, `-`, `false`} {
 		m := identify(t, withHeaders("message-id", text))
 		assert.Equal(t, text, m.RawID)
-		assert.Equal(t, derive(domainText, []byte(text)), m.ID)
+		assert.Equal(t, uuid8.New(uuid8.Text, []byte(text)), m.ID)
 		assert.Equal(t, m.ID, identify(t, withKey(text), "key").ID)
 	}
 }
@@ -307,15 +305,13 @@ func TestIdentityTextsThatAreNoIDInPracticeAreMissing(t *testing.T) {
 }
 
 func TestIdentityTakesOtherTextsForNoID(t *testing.T) {
-	id := newIdentity(t).WithNoIDs("N/A", "-")
+	id := newRule(t).WithNoIDs("N/A", "-")
 	for text, want := range map[string]Reason{"n/a": ReasonMissingID, `"-"`: ReasonMissingID, "null": "", "": ReasonMissingID} {
 		m := withHeaders("message-id", text)
-		id.Identify(&m, testTopicID)
-		assert.Equal(t, want, m.Reason, text)
+		assert.Equal(t, want, id.Find(&m, testTopicID).Reason, text)
 	}
 	m := withHeaders("message-id", "null")
-	newIdentity(t).WithNoIDs().Identify(&m, testTopicID)
-	assert.Empty(t, m.Reason)
+	assert.Empty(t, newRule(t).WithNoIDs().Find(&m, testTopicID).Reason)
 }
 
 func TestIdentitySaysWhereJSONHasAnEnvelope(t *testing.T) {
@@ -331,10 +327,10 @@ func TestIdentitySaysWhereJSONHasAnEnvelope(t *testing.T) {
 func BenchmarkIdentify(b *testing.B) {
 	for name, header := range map[string]string{"uuid": canonicalID, "text": "order-17"} {
 		b.Run(name, func(b *testing.B) {
-			id, m := newIdentity(b), withHeaders("trace", "x", "message-id", header)
+			id, m := newRule(b), withHeaders("trace", "x", "message-id", header)
 			b.ReportAllocs()
 			for b.Loop() {
-				id.Identify(&m, testTopicID)
+				id.Find(&m, testTopicID)
 			}
 		})
 	}
@@ -343,7 +339,7 @@ func BenchmarkIdentify(b *testing.B) {
 func FuzzIdentify(f *testing.F) {
 	sources := []string{"cloudevents", "header:message-id", "json:/a/0/id", "json:/id", "hash:/a,/id", "key"}
 	f.Fuzz(func(t *testing.T, contentType, header, key, value []byte) {
-		m := Message{Topic: "t", Key: key, Value: value}
+		m := Record{Topic: "t", Key: key, Value: value}
 		m.Headers = []Header{{Key: "content-type", Value: contentType}, {Key: "message-id", Value: header}}
 		got := identify(t, m, sources...)
 		require.NotEqual(t, uuid.Nil, got.ID)
@@ -362,12 +358,12 @@ func FuzzTextID(f *testing.F) {
 		f.Add([]byte(text), []byte(" \u00a0\""), uint8(3))
 	}
 	f.Fuzz(func(t *testing.T, text, around []byte, n uint8) {
-		m := Message{Headers: []Header{{Key: "id", Value: text}}}
+		m := Record{Headers: []Header{{Key: "id", Value: text}}}
 		got := identify(t, m)
 		if id, ok := parseUUID(trimASCII(text)); ok && !isNil(id) {
 			require.Equal(t, id, got.ID)
 		} else if got.Reason == "" && got.RawID != "" {
-			require.Equal(t, derive(domainText, trimText(text)), got.ID)
+			require.Equal(t, uuid8.New(uuid8.Text, trimText(text)), got.ID)
 		}
 		decorated := []byte(canonicalID)
 		for _, r := range string(around[:min(len(around), int(n))]) {
@@ -375,8 +371,8 @@ func FuzzTextID(f *testing.F) {
 				decorated = []byte(string(r) + string(decorated) + string(r))
 			}
 		}
-		require.Equal(t, canonicalID, identify(t, Message{Headers: []Header{{Key: "id", Value: decorated}}}).ID.String())
-		require.Equal(t, canonicalID, identify(t, Message{Key: decorated}, "key").ID.String())
+		require.Equal(t, canonicalID, identify(t, Record{Headers: []Header{{Key: "id", Value: decorated}}}).ID.String())
+		require.Equal(t, canonicalID, identify(t, Record{Key: decorated}, "key").ID.String())
 		if got.Reason == ReasonMissingID {
 			return
 		}

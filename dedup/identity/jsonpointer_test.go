@@ -1,4 +1,4 @@
-package dedup
+package identity
 
 import (
 	"encoding/json"
@@ -41,7 +41,7 @@ func TestJSONValueWithoutTextIsMissingAndPassesOn(t *testing.T) {
 		m.Key = []byte("k")
 		assert.Equal(t, "k", identify(t, m, "json:/id", "key").RawID, value)
 	}
-	requireReason(t, ReasonMissingID, Message{}, "json:/id")
+	requireReason(t, ReasonMissingID, Record{}, "json:/id")
 }
 
 func TestJSONValueThatIsNoScalarEndsTheSearch(t *testing.T) {

@@ -1,11 +1,4 @@
-package dedup
-
-import (
-	"errors"
-	"fmt"
-	"strings"
-	"unicode/utf8"
-)
+package identity
 
 // Reason says why a message has no usable ID. It is stored with the dead letter and is a label in
 // metrics, so a value never changes its text.
@@ -33,38 +26,19 @@ const (
 	// ReasonFramed is ReasonNotJSON for a payload that begins with a zero and the number of a schema in four bytes, as
 	// Confluent's serializers have it: the ID must come from elsewhere, a header or the key.
 	ReasonFramed Reason = "payload_has_schema_id"
-	// ReasonBadTenant: the header that names the tenant is missing, empty, longer than MaxTenantBytes, not
+	// ReasonBadTenant: the header that names the tenant is missing, empty, too long, not
 	// valid text, or there twice with different values.
 	ReasonBadTenant Reason = "bad_tenant"
 )
 
-// refusals are the reasons for which there is no usable ID.
-// They are texts, which all of pgx's query modes take for a parameter.
-var refusals = []string{string(ReasonMissingID), string(ReasonAmbiguousID), string(ReasonIDTooLong), string(ReasonIDNotScalar),
-	string(ReasonNilID), string(ReasonNotJSON), string(ReasonFramed), string(ReasonBadTenant)}
+// Reasons are all of them. They are texts, which all of pgx's query modes take for a parameter.
+func Reasons() []string {
+	return []string{string(ReasonMissingID), string(ReasonAmbiguousID), string(ReasonIDTooLong), string(ReasonIDNotScalar),
+		string(ReasonNilID), string(ReasonNotJSON), string(ReasonFramed), string(ReasonBadTenant)}
+}
 
 // final reports whether an ID is there but unusable. Then no later source may be asked: it would
 // give the message another identity than its producer meant.
 func (r Reason) final() bool {
 	return r != "" && r != ReasonMissingID && r != ReasonNotJSON && r != ReasonFramed
 }
-
-// MaxNameBytes is the length of the longest name of an inbox, a handler or a consumer.
-const MaxNameBytes = 1000
-
-// CheckName says why a text can't name an inbox, a handler or a consumer: it is blank, longer than MaxNameBytes, or no text that
-// Postgres can hold.
-func CheckName(name string) error {
-	switch {
-	case isBlank(name):
-		return errors.New("a name is required")
-	case len(name) > MaxNameBytes:
-		return fmt.Errorf("the name has %d bytes; at most %d are kept", len(name), MaxNameBytes)
-	case !utf8.ValidString(name) || strings.ContainsRune(name, 0):
-		return errors.New("the name is not UTF-8, or has a NUL in it")
-	}
-	return nil
-}
-
-// MaxTenantBytes is the length of the longest tenant name.
-const MaxTenantBytes = 255

@@ -1,4 +1,4 @@
-package dedup
+package identity
 
 import (
 	"bytes"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
+
+	"github.com/firstseen/firstseen/dedup/internal/uuid8"
 )
 
 // ParseIDs gives the message IDs that a text may stand for: what the text is in a header, in the payload or as a key,
@@ -25,10 +27,10 @@ func ParseIDs(text string) ([]uuid.UUID, error) {
 	}
 	ids := []uuid.UUID{found.id}
 	if _, plain := parseUUID(trimmed); !plain && found.raw == "" {
-		ids = append(ids, derive(domainText, trimmed)) // earlier versions saw no UUID in it
+		ids = append(ids, uuid8.New(uuid8.Text, trimmed)) // earlier versions saw no UUID in it
 	}
 	if source, id, ok := bytes.Cut(trimmed, []byte(" ")); ok && len(source) > 0 && len(id) > 0 {
-		ids = append(ids, derive(domainCloudEvent, source, id))
+		ids = append(ids, uuid8.New(uuid8.CloudEvent, source, id))
 	}
 	return ids, nil
 }

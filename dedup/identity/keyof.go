@@ -1,9 +1,11 @@
-package dedup
+package identity
 
 import (
 	"encoding/binary"
 
 	"github.com/google/uuid"
+
+	"github.com/firstseen/firstseen/dedup/internal/uuid8"
 )
 
 // KeyOf is a message ID that a producer can work out again: the same tenant, category, entity, kind and
@@ -21,5 +23,5 @@ import (
 func KeyOf(tenant, category, entity, kind string, version int64) uuid.UUID {
 	var v [8]byte
 	binary.BigEndian.PutUint64(v[:], uint64(version))
-	return derive(domainKey, []byte(tenant), []byte(category), []byte(entity), []byte(kind), v[:])
+	return uuid8.New(uuid8.Key, []byte(tenant), []byte(category), []byte(entity), []byte(kind), v[:])
 }

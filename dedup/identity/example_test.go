@@ -1,37 +1,37 @@
-package dedup_test
+package identity_test
 
 import (
 	"fmt"
 
 	"github.com/google/uuid"
 
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 // An order's ID is in a header, or in the payload where an older producer sent it.
-func ExampleIdentity() {
-	var sources [2]dedup.Source
+func ExampleRule() {
+	var sources [2]identity.Source
 	for i, text := range []string{"header:message-id", "json:/event/id"} {
 		var err error
-		if sources[i], err = dedup.ParseSource(text); err != nil {
+		if sources[i], err = identity.ParseSource(text); err != nil {
 			fmt.Println(err)
 			return
 		}
 	}
-	identity, err := dedup.NewIdentity(sources[:]...)
+	rule, err := identity.NewRule(sources[:]...)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 
 	topicID := uuid.MustParse("7f3d2c1b-0a99-4e88-b777-665544332211")
-	for _, m := range []dedup.Message{
-		{Headers: []dedup.Header{{Key: "message-id", Value: []byte("0190B5E2-7C1A-7DEF-8123-456789ABCDEF")}}},
+	for _, m := range []identity.Record{
+		{Headers: []identity.Header{{Key: "message-id", Value: []byte("0190B5E2-7C1A-7DEF-8123-456789ABCDEF")}}},
 		{Value: []byte(`{"event": {"id": "order-17"}}`)},
 		{Value: []byte(`{"event": {}}`)},
 	} {
-		identity.Identify(&m, topicID)
-		fmt.Printf("%s raw=%q reason=%q\n", m.ID, m.RawID, m.Reason)
+		found := rule.Find(&m, topicID)
+		fmt.Printf("%s raw=%q reason=%q\n", found.ID, found.RawID, found.Reason)
 	}
 	// Output:
 	// 0190b5e2-7c1a-7def-8123-456789abcdef raw="" reason=""
@@ -41,8 +41,8 @@ func ExampleIdentity() {
 
 // A producer that may publish an event twice works out the event's ID from what the event is.
 func ExampleKeyOf() {
-	fmt.Println(dedup.KeyOf("acme", "orders", "o-17", "shipped", 3))
-	fmt.Println(dedup.KeyOf("acme", "orders", "o-17", "shipped", 4))
+	fmt.Println(identity.KeyOf("acme", "orders", "o-17", "shipped", 3))
+	fmt.Println(identity.KeyOf("acme", "orders", "o-17", "shipped", 4))
 	// Output:
 	// c186fd39-45fc-853b-8cd1-026a3a928979
 	// 3c44b0bf-a2a2-8bf6-991b-a28d09d3180d

@@ -1,4 +1,4 @@
-package dedup
+package identity
 
 import (
 	"strings"
@@ -7,7 +7,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 )
 
 const canonicalID = "0190b5e2-7c1a-7def-8123-456789abcdef"
@@ -40,20 +39,6 @@ func TestUUIDLookalikesAreNoUUIDs(t *testing.T) {
 		_, ok := parseUUID([]byte(text))
 		assert.False(t, ok, text)
 	}
-}
-
-func TestDerivedIDIsVersion8(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		id := derive(rapid.String().Draw(t, "domain"), []byte(rapid.String().Draw(t, "part")))
-		assert.EqualValues(t, 8, id.Version())
-		assert.Equal(t, uuid.RFC4122, id.Variant())
-	})
-}
-
-func TestDerivedIDDependsOnWhereThePartsEnd(t *testing.T) {
-	assert.NotEqual(t, derive("d", []byte("a"), []byte("bc")), derive("d", []byte("ab"), []byte("c")))
-	assert.NotEqual(t, derive("d", []byte("a")), derive("d", []byte("a"), nil))
-	assert.NotEqual(t, derive("d", []byte("a")), derive("da"))
 }
 
 func FuzzParseUUID(f *testing.F) {

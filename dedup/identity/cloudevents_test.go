@@ -1,4 +1,4 @@
-package dedup
+package identity
 
 import (
 	"strings"
@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func structuredEvent(contentType, payload string) Message {
+func structuredEvent(contentType, payload string) Record {
 	m := withHeaders("content-type", contentType)
 	m.Value = []byte(payload)
 	return m

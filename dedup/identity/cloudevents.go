@@ -1,6 +1,10 @@
-package dedup
+package identity
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/firstseen/firstseen/dedup/internal/uuid8"
+)
 
 // The parts of the CloudEvents Kafka protocol binding (1.0.2, section 3) that hold an event's identity.
 const (
@@ -34,7 +38,7 @@ func (s *search) cloudEvent() finding {
 		return finding{reason: ReasonIDTooLong}
 	}
 	raw := append(append(slices.Clone(source), ' '), id...)
-	return finding{id: derive(domainCloudEvent, source, id), raw: storable(raw)}
+	return finding{id: uuid8.New(uuid8.CloudEvent, source, id), raw: storable(raw)}
 }
 
 func (s *search) eventAttribute(structured bool, header string, p pointer, no noIDs) (text []byte, reason Reason) {

@@ -1,4 +1,4 @@
-package dedup
+package identity
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/firstseen/firstseen/dedup/internal/uuid8"
 )
 
 // pointer is a JSON pointer (RFC 6901) of one token or more.
@@ -72,7 +74,7 @@ func (s *search) fields(pointers []pointer) finding {
 	if empty {
 		return finding{reason: ReasonMissingID}
 	}
-	return finding{id: derive(domainFields, parts...)}
+	return finding{id: uuid8.New(uuid8.Fields, parts...)}
 }
 
 // isEmpty says that a canonical JSON value is null, or a text that is no ID.

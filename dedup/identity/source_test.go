@@ -1,4 +1,4 @@
-package dedup
+package identity
 
 import (
 	"encoding/json"
@@ -71,7 +71,7 @@ func FuzzParseSource(f *testing.F) {
 			return
 		}
 		require.Equal(t, text, s.String())
-		_, err = NewIdentity(s)
+		_, err = NewRule(s)
 		require.NoError(t, err)
 	})
 }

@@ -1,4 +1,12 @@
-package dedup
+// Package identity says which message a message is: it finds the ID in a header, a CloudEvent, the payload, the key or the
+// position, and makes one for producers ([KeyOf]). A [Record] enters a [Rule], and what was [Found] leaves it, or the
+// [Reason] why there is no usable ID. A [FingerprintMode] tells contents apart. IDs are stored for ever, so what a text gives
+// never changes. The package knows neither Postgres nor brokers.
+//
+// In reading order: rule.go (the search), source.go (where to look), reason.go (why in vain), idtext.go (what a text stands
+// for), uuid.go (its spellings), cloudevents.go, jsonpointer.go, jsontext.go and canonical.go (JSON in place), parseids.go
+// (IDs as people write them), keyof.go, fingerprint.go.
+package identity
 
 import (
 	"cmp"
@@ -10,24 +18,26 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"github.com/firstseen/firstseen/dedup/internal/uuid8"
 )
 
 // MaxIDBytes is the longest ID that is taken, in bytes after trimming. For a CloudEvent it is the
 // length of source and id together.
 const MaxIDBytes = 1024
 
-// Identity finds the IDs of a topic's messages. It is made by NewIdentity, does not change after
+// Rule finds the IDs of a topic's messages. It is made by NewRule, does not change after
 // that, and is safe for concurrent use.
-type Identity struct {
+type Rule struct {
 	sources []Source
 	noIDs   noIDs
 	sought  string // made once for all messages that have no ID
 }
 
-// NewIdentity returns the Identity that asks these sources in this order. Without sources it is
+// NewRule returns the Rule that asks these sources in this order. Without sources it is
 // header:message-id, then header:id (the name that Debezium's outbox router writes). The error
 // lists every fault at once: a zero source, a repeated one, one behind position, which always yields.
-func NewIdentity(sources ...Source) (*Identity, error) {
+func NewRule(sources ...Source) (*Rule, error) {
 	if len(sources) == 0 {
 		sources = []Source{
 			{kind: fromHeader, header: "message-id"},
@@ -51,16 +61,45 @@ func NewIdentity(sources ...Source) (*Identity, error) {
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
 	}
-	return &Identity{sources: slices.Clone(sources), noIDs: defaultNoIDs, sought: soughtIn(sources)}, nil
+	return &Rule{sources: slices.Clone(sources), noIDs: defaultNoIDs, sought: soughtIn(sources)}, nil
 }
 
-// WithNoIDs returns the same Identity with these texts, in place of [NoIDs], for those that are no ID though a source has
+// WithNoIDs returns the same Rule with these texts, in place of [NoIDs], for those that are no ID though a source has
 // them. None: every text that can be seen is one.
-func (id *Identity) WithNoIDs(texts ...string) *Identity {
-	return &Identity{sources: id.sources, noIDs: slices.Clone(texts), sought: id.sought}
+func (r *Rule) WithNoIDs(texts ...string) *Rule {
+	return &Rule{sources: r.sources, noIDs: slices.Clone(texts), sought: r.sought}
 }
 
-// Identify sets the message's ID, RawID and Reason from the rest of it. The same message always gets
+// Record is what an ID is found in: a message as the broker has it.
+type Record struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	// Key and Value are nil where they are null.
+	Key, Value []byte
+	Headers    []Header
+}
+
+// Header is one header of a message. Repeated keys are allowed and keep their order; a nil Value is
+// a null value and an empty one is an empty value.
+type Header struct {
+	Key   string
+	Value []byte
+}
+
+// Found is the identity of a message.
+type Found struct {
+	// ID is never the nil UUID.
+	ID uuid.UUID
+	// RawID is the ID's text as the producer wrote it, where that was not a UUID.
+	RawID string
+	// Reason says why no usable ID was found. Where it is set the ID is the position's.
+	Reason Reason
+	// Sought says what was looked for in vain, or found and can't be used, where Reason is set; never what a message holds.
+	Sought string
+}
+
+// Find gives the message's identity. The same message always gets
 // the same ID, on every instance and in every release. topicID tells a topic from one of the same
 // name that was deleted before it; the zero UUID means unknown, and the topic's name stands in.
 //
@@ -82,14 +121,13 @@ func (id *Identity) WithNoIDs(texts ...string) *Identity {
 // A text gives one ID, whether a header, the payload or the key holds it. Hashed IDs never meet where
 // their texts differ or one is of a text and the other of a CloudEvent, a position, a payload, named
 // fields or KeyOf, save for a collision of SHA-256 cut to 122 bits.
-func (id *Identity) Identify(m *Message, topicID uuid.UUID) {
-	s := search{m: m, topicID: topicID, noIDs: id.noIDs}
+func (r *Rule) Find(m *Record, topicID uuid.UUID) Found {
+	s := search{m: m, topicID: topicID, noIDs: r.noIDs}
 	reason, at := ReasonMissingID, -1
-	for i := range id.sources {
-		found := s.ask(&id.sources[i])
+	for i := range r.sources {
+		found := s.ask(&r.sources[i])
 		if found.reason == "" {
-			m.ID, m.RawID, m.Reason = found.id, found.raw, ""
-			return
+			return Found{ID: found.id, RawID: found.raw}
 		}
 		if found.reason != ReasonMissingID {
 			reason, at = found.reason, i
@@ -98,10 +136,11 @@ func (id *Identity) Identify(m *Message, topicID uuid.UUID) {
 			break
 		}
 	}
-	m.Refuse(reason, topicID)
-	if m.Sought = id.sought; at >= 0 {
-		m.Sought = string(reason) + " by " + id.sources[at].String() + ", of " + strings.TrimPrefix(id.sought, lookedFor)
+	sought := r.sought
+	if at >= 0 {
+		sought = string(reason) + " by " + r.sources[at].String() + ", of " + strings.TrimPrefix(sought, lookedFor)
 	}
+	return Found{ID: s.position(), Reason: reason, Sought: sought}
 }
 
 const lookedFor = "looked for "
@@ -116,17 +155,23 @@ func soughtIn(sources []Source) string {
 
 // ByPosition says that what has no other ID is known by its position. Where a log was cut off, other messages come at the
 // positions of those that were seen, and are taken for them.
-func (id *Identity) ByPosition() bool { return id.sources[len(id.sources)-1].kind == fromPosition }
+func (r *Rule) ByPosition() bool { return r.sources[len(r.sources)-1].kind == fromPosition }
 
-// Refuse marks a message as one without a usable ID: it goes to the dead letters, under the ID of its position.
-func (m *Message) Refuse(reason Reason, topicID uuid.UUID) {
-	s := search{m: m, topicID: topicID}
-	m.ID, m.RawID, m.Reason = s.position(), "", reason
+// OfPosition is the ID of an offset in a partition: what a message has that no other one was found for. topicID is as in
+// [Rule.Find].
+func OfPosition(topic string, partition int32, offset int64, topicID uuid.UUID) uuid.UUID {
+	var numbers [12]byte
+	binary.BigEndian.PutUint32(numbers[:], uint32(partition))
+	binary.BigEndian.PutUint64(numbers[4:], uint64(offset))
+	if topicID == uuid.Nil {
+		return uuid8.New(uuid8.Position, []byte("name"), []byte(topic), numbers[:])
+	}
+	return uuid8.New(uuid8.Position, []byte("id"), topicID[:], numbers[:])
 }
 
 // search is one message's way through the sources.
 type search struct {
-	m       *Message
+	m       *Record
 	topicID uuid.UUID
 	noIDs   noIDs
 	// json remembers whether the payload is JSON, once it has been looked at.
@@ -182,15 +227,9 @@ func (s *search) payload() finding {
 		return finding{reason: ReasonMissingID}
 	}
 	sum := sha256.Sum256(s.m.Value)
-	return finding{id: derive(domainPayload, sum[:])}
+	return finding{id: uuid8.New(uuid8.Payload, sum[:])}
 }
 
 func (s *search) position() uuid.UUID {
-	var numbers [12]byte
-	binary.BigEndian.PutUint32(numbers[:], uint32(s.m.Partition))
-	binary.BigEndian.PutUint64(numbers[4:], uint64(s.m.Offset))
-	if s.topicID == uuid.Nil {
-		return derive(domainPosition, []byte("name"), []byte(s.m.Topic), numbers[:])
-	}
-	return derive(domainPosition, []byte("id"), s.topicID[:], numbers[:])
+	return OfPosition(s.m.Topic, s.m.Partition, s.m.Offset, s.topicID)
 }
