@@ -203,7 +203,7 @@ func TestEveryHoldIsInTheLogStatusHealthMetricsAndDoctor(t *testing.T) {
 
 func (w *waiting) requireTold(places map[string]*holds.Place) {
 	w.t.Helper()
-	eventually(w.t, func() bool { return strings.Count(w.examined(), "subject-") == min(len(places), 20) })
+	eventually(w.t, func() bool { return strings.Count(w.examined(), "subject-") == len(places) })
 	eventually(w.t, func() bool {
 		return !slices.ContainsFunc(holds.Catalogue(), func(e holds.Entry) bool { return !w.logged("do=", e.Code) })
 	})
