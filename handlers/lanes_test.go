@@ -114,7 +114,7 @@ func TestAFailureThatCostsTheLaneWorkersTransactionIsKept(t *testing.T) {
 			release := make(chan struct{})
 			defer close(release)
 			h := newObedient("h")
-			p := b.processor(func(c *Config) { c.HandlerTimeout, c.AbandonAfter = 200*time.Millisecond, 50*time.Millisecond },
+			p := b.processor(func(c *Config) { c.HandlerTimeout, c.AbandonAfter = 2*time.Second, 50*time.Millisecond },
 				Registration{Name: "h", Retry: Retry{Base: time.Microsecond, Cap: time.Microsecond, MaxAttempts: 3},
 					Handler: Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 						if try := h.try(m.ID); try == 1 {
