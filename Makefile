@@ -3,6 +3,9 @@
 # What says most of a version of Postgres: plans, locks, the model, failures of all kinds.
 BRIEFLY = Plan|Scan|Order$$|Claim|Load|Tables|Opposite|Model|ToldApart|Retention|Days
 
+# Most tests wait for something most of the time.
+BESIDE = -p 3 -parallel 6
+
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
@@ -15,7 +18,7 @@ demo: ## a stream with duplicates takes effect once while the consumer is being 
 	go run ./cmd/firstseen dev $(DEMO)
 
 test: ## all tests; Postgres is brought along, the real Kafka needs Java 17 and Maven and is skipped without
-	go test -p 3 -parallel 6 -timeout 15m ./...
+	go test $(BESIDE) -timeout 15m ./...
 
 soak: ## torture for half an hour, judged by an oracle that shares no code with firstseen (needs Java 17 and Maven)
 	mkdir -p bin
@@ -23,12 +26,12 @@ soak: ## torture for half an hour, judged by an oracle that shares no code with 
 	cd testdata/torture && go run . -firstseen ../../bin/firstseen $(SOAK)
 
 race: ## everything that runs concurrently under the race detector
-	FIRSTSEEN_TEST_KILLS=10 go test -race -timeout 30m ./migrations ./dedup/... ./handlers/... ./consumer/... ./cmd/firstseen \
+	FIRSTSEEN_TEST_KILLS=10 go test $(BESIDE) -race -timeout 30m ./migrations ./dedup/... ./handlers/... ./consumer/... ./cmd/firstseen \
 		$$(go list ./cmd/internal/... | grep -v /bench)
 
 versions: ## the SQL on the Postgres versions between the oldest and the newest, briefly
-	for version in 15 16 17; do FIRSTSEEN_TEST_POSTGRES_VERSION=$$version go test -timeout 10m ./migrations && \
-		FIRSTSEEN_TEST_POSTGRES_VERSION=$$version go test -timeout 10m ./dedup ./handlers -run '$(BRIEFLY)' || exit 1; done
+	for version in 15 16 17; do FIRSTSEEN_TEST_POSTGRES_VERSION=$$version go test $(BESIDE) -timeout 10m ./migrations && \
+		FIRSTSEEN_TEST_POSTGRES_VERSION=$$version go test $(BESIDE) -timeout 10m ./dedup ./handlers -run '$(BRIEFLY)' || exit 1; done
 
 lint: ## gofmt, go vet and golangci-lint
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
