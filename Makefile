@@ -46,7 +46,7 @@ bench-quick: ## the same, small and coarse, in under three minutes
 	go run ./cmd/firstseen bench --quick
 
 mutants: ## break the code in small ways and see that tests notice: hours; MUTANTS="-sample 30 handlers/retry.go" for a part
-	go run ./cmd/internal/mutants $(MUTANTS)
+	go run ./cmd/mutants $(MUTANTS)
 
 build: ## bin/firstseen
 	go build -o bin/firstseen ./cmd/firstseen

@@ -50,7 +50,7 @@ func expect(lines string) string {
 
 func runGuide(t *testing.T, dir, script string) {
 	t.Helper()
-	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "guide"), "../internal/guide").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "guide"), "../guide").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	servers := startServers(t)
 	shell := exec.CommandContext(t.Context(), "bash", "-c", servers+script)

@@ -141,7 +141,7 @@ func TestGoOfDocsIsQuotedFromTheRepository(t *testing.T) {
 }
 
 func goSources(t *testing.T) (texts []string) {
-	for _, pattern := range []string{"cmd/internal/guide/*.go", "consumer/*_test.go", "handlers/*_test.go", "dedup/*_test.go"} {
+	for _, pattern := range []string{"cmd/guide/*.go", "consumer/*_test.go", "handlers/*_test.go", "dedup/*_test.go"} {
 		paths, err := filepath.Glob(filepath.Join(root(t), filepath.FromSlash(pattern)))
 		require.NoError(t, err)
 		for _, p := range paths {

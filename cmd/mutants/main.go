@@ -2,7 +2,7 @@
 // don't notice has survived, and is either a test that is missing or a line that needs no test. Tools that are kept for
 // this, gremlins above all, change Go only, and half of what must be right here is SQL.
 //
-//	go run ./cmd/internal/mutants [flags] [target ...]
+//	go run ./cmd/mutants [flags] [target ...]
 //
 // Targets are those of targets.go, all of them by default. A change reaches the compiler as an overlay: no file of the
 // tree is touched. What came of each is kept below bin/mutants, by target, so that a run that was ended goes on where it
@@ -41,7 +41,7 @@ func run(t *trial, names []string, list bool) error {
 	unknown := 0
 	for _, name := range names {
 		if !slices.ContainsFunc(targets, func(g target) bool { return g.path == name }) {
-			return fmt.Errorf("%s is no target; see cmd/internal/mutants/targets.go", name)
+			return fmt.Errorf("%s is no target; see cmd/mutants/targets.go", name)
 		}
 	}
 	for _, g := range targets {
