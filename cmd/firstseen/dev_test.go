@@ -3,11 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -67,49 +64,9 @@ func (d *demo) summary() (s devSummary) {
 }
 
 // family are the processes that the demo started and theirs.
-func (d *demo) family() (pids []int) {
+func (d *demo) family() []int {
 	d.t.Helper()
-	if _, err := os.Stat("/proc/self/stat"); err != nil {
-		d.t.Skip("processes are found through /proc")
-	}
-	parents := map[int]int{}
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	require.NoError(d.t, err)
-	for _, path := range stats {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has ended
-		}
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-		parents[pid], _ = strconv.Atoi(fields[1])
-	}
-	for pid := range parents {
-		for p := parents[pid]; p != 0; p = parents[p] {
-			if p == d.cmd.Process.Pid {
-				pids = append(pids, pid)
-			}
-		}
-	}
-	return pids
-}
-
-func requireEnded(t *testing.T, pids []int) {
-	t.Helper()
-	require.NotEmpty(t, pids)
-	eventually(t, func() bool {
-		for _, pid := range pids {
-			if syscall.Kill(pid, 0) == nil && !isZombie(pid) {
-				return false
-			}
-		}
-		return true
-	})
-}
-
-func isZombie(pid int) bool {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err == nil && bytes.Contains(text, []byte(") Z "))
+	return deduptest.Family(d.t, d.cmd.Process.Pid)
 }
 
 func TestDemoWithCrashesIsOKAndSaysSoInOneLine(t *testing.T) {
@@ -154,7 +111,7 @@ func TestDemoLeavesNothingRunningAfterAnInterrupt(t *testing.T) {
 				require.Contains(t, d.log.String(), "its data, in "+d.tmp)
 				require.True(t, d.summary().OK)
 			}
-			requireEnded(t, family)
+			deduptest.AwaitEnded(t, family)
 		})
 	}
 }
@@ -166,7 +123,7 @@ func TestDemoTakesItsProcessesAlongWhenItIsKilled(t *testing.T) {
 	family := d.family()
 	d.signal(syscall.SIGKILL)
 	d.exit()
-	requireEnded(t, family)
+	deduptest.AwaitEnded(t, family)
 }
 
 func TestDemoRefusesWrongOptions(t *testing.T) {
