@@ -26,8 +26,8 @@ soak: ## torture for half an hour, judged by an oracle that shares no code with 
 	cd testdata/torture && go run . -firstseen ../../bin/firstseen $(SOAK)
 
 race: ## everything that runs concurrently under the race detector
-	FIRSTSEEN_TEST_KILLS=10 go test $(BESIDE) -race -timeout 30m ./migrations ./dedup/... ./handlers/... ./consumer/... ./cmd/firstseen \
-		$$(go list ./cmd/internal/... | grep -v /bench)
+	FIRSTSEEN_TEST_KILLS=10 go test $(BESIDE) -race -timeout 30m ./migrations ./dedup/... ./handlers/... ./consumer/... \
+		$$(go list ./cmd/... | grep -v /bench)
 
 versions: ## the SQL on the Postgres versions between the oldest and the newest, briefly
 	for version in 15 16 17; do FIRSTSEEN_TEST_POSTGRES_VERSION=$$version go test $(BESIDE) -timeout 10m ./migrations && \
@@ -40,10 +40,10 @@ lint: ## gofmt, go vet and golangci-lint
 
 bench: ## all figures, against peers and limits, and the chart: about 20 minutes on a quiet machine (needs Java 17 and Maven)
 	mkdir -p bin
-	go run ./cmd/firstseen bench --json bin/bench.json --chart docs/bench.svg
+	go run ./cmd/bench --json bin/bench.json --chart docs/bench.svg
 
 bench-quick: ## the same, small and coarse, in under three minutes
-	go run ./cmd/firstseen bench --quick
+	go run ./cmd/bench --quick
 
 mutants: ## break the code in small ways and see that tests notice: hours; MUTANTS="-sample 30 handlers/retry.go" for a part
 	go run ./cmd/mutants $(MUTANTS)

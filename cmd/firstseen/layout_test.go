@@ -26,7 +26,7 @@ var reserved = map[string][]string{
 	"go.opentelemetry.io/otel/exporters": {"cmd/internal/telemetry"},
 	"github.com/pressly/goose":           {"migrations"},
 	"github.com/fergusstrange":           {"dedup/deduptest"},
-	"github.com/spf13/cobra":             {"cmd/firstseen"},
+	"github.com/spf13/cobra":             {"cmd/firstseen", "cmd/bench"},
 	"github.com/knadh/koanf":             {"cmd/internal/config"},
 	"github.com/stretchr/testify":        {},
 	module + "dedup/deduptest":           {"dedup/deduptest", "consumer/consumertest", "cmd/internal/devstack", "cmd/internal/bench"},
@@ -78,6 +78,34 @@ func checkReserved(t *testing.T, from, imported string) {
 		return from == place || strings.HasPrefix(from, place+"/")
 	})
 	require.True(t, allowed, "%s must not import %s, which belongs in %v", from, imported, reserved[longest])
+}
+
+// What measures, tries or shows is no part of the program that users run.
+func TestProgramLinksNeitherBenchNorTestKitsButForTheDemo(t *testing.T) {
+	imports := map[string][]string{}
+	for _, p := range packages(t) {
+		imports[p.ImportPath] = p.Imports
+	}
+	linked := map[string]bool{}
+	var link func(path string)
+	link = func(path string) {
+		if linked[path] {
+			return
+		}
+		linked[path] = true
+		for _, imported := range imports[path] {
+			if ours, is := strings.CutPrefix(imported, module); is {
+				link(ours)
+			}
+		}
+	}
+	link("cmd/firstseen")
+	for path := range linked {
+		require.NotContains(t, path, "bench")
+		require.NotContains(t, path, "consumertest")
+		require.NotEqual(t, "dedup/deduptest", path, "only pgserver and child, which the demo starts Postgres with")
+	}
+	require.Contains(t, linked, "cmd/internal/devstack")
 }
 
 func TestTopLevelHoldsTheSixRoomsAndNoOther(t *testing.T) {

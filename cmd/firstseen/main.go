@@ -89,7 +89,9 @@ Exit codes:
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, "%v", err) })
-	root.AddCommand(newRun(), newConfig(), newMigrate(), newDead(), newConflicts(), newExplain(), newInbox(), newStatus(), newDoctor(), newOffsets(), newPause(), newReplay(), newResume(), newRerun(), newRetention(), newSize(), newDev(), newBench(), newVersion())
+	root.AddCommand(newRun(), newConfig(), newMigrate(), newDead(), newConflicts(), newExplain(), newInbox(), newStatus(),
+		newDoctor(), newOffsets(), newPause(), newReplay(), newResume(), newRerun(), newRetention(), newSize(), newDev(),
+		newVersion())
 	return root
 }
 

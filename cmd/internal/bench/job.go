@@ -142,7 +142,7 @@ func (l *lab) jobFor(ctx context.Context, d *database, workload string, spec top
 func (l *lab) program(ctx context.Context, name string) (program string, args []string, err error) {
 	if name == "" {
 		program, err = os.Executable()
-		return program, []string{"bench", "contender"}, err
+		return program, []string{"contender"}, err
 	}
 	if l.peers == "" {
 		if l.peers, err = buildPeers(ctx, l.options.Peers); err != nil {

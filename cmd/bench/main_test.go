@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
@@ -11,29 +12,38 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup/deduptest"
 )
 
+// command runs a command line in this process.
+func command(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = execute(t.Context(), args, &out, &errs)
+	return out.String(), errs.String(), code
+}
+
 func TestBenchRefusesWrongUsageBeforeItStartsAnything(t *testing.T) {
 	t.Chdir(t.TempDir())
-	stdout, stderr, code := command(t, "bench", "accept", "nothing", "more", "--json", "figures.json")
+	stdout, stderr, code := command(t, "accept", "nothing", "more", "--json", "figures.json")
 	require.Equal(t, exitUsage, code)
 	require.Empty(t, stdout)
-	require.Regexp(t, `^firstseen: no suite is called "nothing" or "more"; there are end-to-end, .*; see firstseen bench --help\n$`, stderr)
+	require.Regexp(t, `^bench: no suite is called "nothing" or "more"; there are end-to-end, .*; see bench --help\n$`, stderr)
 	require.NoFileExists(t, "figures.json", "an earlier run's figures stay")
-	for _, args := range []string{"bench --quik", "bench contender now"} {
+	for _, args := range []string{"--quik", "contender now"} {
 		_, _, code := command(t, strings.Fields(args)...)
 		require.Equal(t, exitUsage, code, args)
 	}
-	_, _, code = command(t, "bench", "accept", "--chart", "no/such/directory.svg")
+	_, _, code = command(t, "accept", "--chart", "no/such/directory.svg")
 	require.Equal(t, exitFailure, code)
 }
 
 func TestBenchHelpNamesTheSuites(t *testing.T) {
-	stdout, _, code := command(t, "bench", "--help")
+	stdout, _, code := command(t, "--help")
 	require.Equal(t, exitOK, code)
 	require.Regexp(t, `\n  end-to-end +\S`, stdout)
 	require.NotContains(t, stdout, "One contender of a bench")
@@ -68,7 +78,7 @@ func TestBenchPrintsFiguresAndWritesThemWithAChart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	figuresFile, chartFile := filepath.Join(dir, "figures.json"), filepath.Join(dir, "chart.svg")
-	stdout, stderr, code := command(t, "bench", "accept", "--quick", "--json", figuresFile, "--chart", chartFile)
+	stdout, stderr, code := command(t, "accept", "--quick", "--json", figuresFile, "--chart", chartFile)
 	require.Equal(t, exitOK, code, stderr)
 	require.Contains(t, stdout, "fsync=on")
 	require.Contains(t, stdout, "\naccept: ")
@@ -91,40 +101,34 @@ func TestBenchPrintsFiguresAndWritesThemWithAChart(t *testing.T) {
 
 func TestBenchLeavesNothingBehindAfterAnInterrupt(t *testing.T) {
 	t.Parallel()
-	b := startBench(t, "accept", "--quick")
-	b.awaitLog("accept: ")
-	family := b.family()
-	b.signal(syscall.SIGINT)
-	require.Equal(t, exitFailure, b.exit())
-	require.Contains(t, b.log.String(), "firstseen: bench: interrupted\n")
-	requireEnded(t, family)
-	left, err := os.ReadDir(b.tmp)
-	require.NoError(t, err)
-	require.Empty(t, left, "nothing is left on disk")
-}
-
-// startBench starts a bench as a child process, with a temporary directory of its own.
-func startBench(t *testing.T, args ...string) *demo {
-	t.Helper()
 	dir, err := os.MkdirTemp("", "test-of-bench-")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o755), "Postgres runs as somebody else where this is root")
-	b := &demo{program: &program{t: t, log: &deduptest.Log{}, done: make(chan struct{})}, tmp: dir}
-	b.cmd = exec.Command(built(t), append([]string{"bench"}, args...)...)
-	b.cmd.Env = append(os.Environ(), "TMPDIR="+dir)
-	b.cmd.Stdout, b.cmd.Stderr = b.log, b.log
-	require.NoError(t, b.cmd.Start())
-	go func() {
-		defer close(b.done)
-		_ = b.cmd.Wait()
-	}()
-	t.Cleanup(func() {
-		_ = b.cmd.Process.Kill()
-		<-b.done
-		if t.Failed() {
-			t.Log(b.log)
-		}
-	})
-	return b
+	log, tmp := &deduptest.Log{}, filepath.Join(dir, "tmp")
+	require.NoError(t, os.Mkdir(tmp, 0o755))
+	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "bench"), ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	cmd := exec.Command(filepath.Join(dir, "bench"), "accept", "--quick")
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+	cmd.Stdout, cmd.Stderr = log, log
+	require.NoError(t, cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "accept: ") }, time.Minute, 20*time.Millisecond)
+	family := deduptest.Family(t, cmd.Process.Pid)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		require.FailNow(t, "it still runs", log)
+	}
+	require.Equal(t, exitFailure, cmd.ProcessState.ExitCode())
+	require.Contains(t, log.String(), "bench: interrupted\n")
+	deduptest.AwaitEnded(t, family)
+	left, err := os.ReadDir(tmp)
+	require.NoError(t, err)
+	require.Empty(t, left, "nothing is left on disk")
 }
