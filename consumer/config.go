@@ -294,7 +294,7 @@ func setDefault[T ~string | ~int | ~int64](v *T, def T) {
 // fitPool sees that the store's pool has the connections that are needed. Where nobody has asked for a number of
 // transactions it makes do with fewer.
 func (c *Config) fitPool(asked int, p *handlers.Processor) error {
-	have, wanted := int(p.Store().PoolStat().MaxConns()), p.Connections(c.Transactions)
+	have, wanted := int(p.Store().Pool().Stat().MaxConns()), p.Connections(c.Transactions)
 	for asked <= 0 && c.Transactions > 1 && p.Connections(c.Transactions) > have {
 		c.Transactions--
 	}

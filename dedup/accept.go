@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // Outcome is accept's answer for one entry of a batch.
@@ -123,13 +125,15 @@ func (s *Store) Accept(ctx context.Context, b *Batch) (*Tx, error) {
 	}
 	if err != nil {
 		cols.release()
-		return nil, fmt.Errorf("accept %s: %w", b, rightsError(positionError(err)))
+		return nil, fmt.Errorf("accept %s: %w", b, db.RightsError(positionError(err)))
 	}
 	return tx, nil
 }
 
+const acceptSQL = `select outcomes, has_lanes, seq from firstseen.accept($1, $2, $3, $4, $5, $6, $7, $8, $9)`
+
 func (s *Store) accept(ctx context.Context, b *Batch, cols *columns) (*Tx, error) {
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := s.db.Pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -144,10 +148,10 @@ func (s *Store) accept(ctx context.Context, b *Batch, cols *columns) (*Tx, error
 	var outcomes []int16
 	var seq *int64 // null where nothing is new
 	q := &pgx.Batch{}
-	q.BeginTx(pinned)
-	q.Queue(s.sql.accept, b.acceptArgs(cols)...).QueryRow(func(row pgx.Row) error { return row.Scan(&outcomes, &tx.hasLanes, &seq) })
+	q.BeginTx(db.Pinned)
+	q.Queue(s.db.SQL(acceptSQL), b.acceptArgs(cols)...).QueryRow(func(row pgx.Row) error { return row.Scan(&outcomes, &tx.hasLanes, &seq) })
 	q.Queue(savepoint)
-	err = answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
+	err = db.Answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
 		results := conn.SendBatch(ctx, q)
 		tx.handler.Tx = results.Tx()
 		return results.Close()
@@ -157,7 +161,7 @@ func (s *Store) accept(ctx context.Context, b *Batch, cols *columns) (*Tx, error
 		tx.Rollback(ctx)
 		return nil, err
 	}
-	tx.seq = deref(seq)
+	tx.seq = db.Deref(seq)
 	b.setOutcomes(cols, outcomes)
 	return tx, nil
 }

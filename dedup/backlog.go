@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // BacklogCap is how many rows of each kind Store.Backlog counts for a handler at most.
@@ -87,7 +89,7 @@ order by h.handler`
 // however much that is: of each kind it counts BacklogCap and one more at most, and says so by Capped. OldestAt is then
 // that of those counted.
 func (s *Store) Backlog(ctx context.Context) ([]Backlog, error) {
-	found, err := lookAll(ctx, s, []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"}, scanBacklog, backlogSQL, s.cfg.Inbox, BacklogCap+1)
+	found, err := db.LookAll(ctx, s.db, []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"}, scanBacklog, backlogSQL, s.cfg.Inbox, BacklogCap+1)
 	if err != nil {
 		return nil, fmt.Errorf("count the backlog of inbox %s: %w", s.cfg.Inbox, err)
 	}
@@ -97,6 +99,6 @@ func (s *Store) Backlog(ctx context.Context) ([]Backlog, error) {
 func scanBacklog(row pgx.CollectableRow) (b Backlog, err error) {
 	var oldest *time.Time
 	err = row.Scan(&b.Handler, &b.Pending, &b.Failed, &b.Dead, &b.Lanes, &oldest, &b.Capped)
-	b.OldestAt = deref(oldest)
+	b.OldestAt = db.Deref(oldest)
 	return b, err
 }

@@ -47,8 +47,8 @@ func (s *Store) Conflicts(ctx context.Context, f Filter, after Cursor, limit int
 	}
 	sql := conflictsSQL + c.where() +
 		"\norder by m.seen_at desc, m.scope_id desc, m.message_id desc, m.topic desc, m.\"partition\" desc, m.\"offset\" desc" + c.limit(limit)
-	copies, next, err = collectPage(ctx, s.pool, paging[ConflictCopy]{scanConflict, (*ConflictCopy).size, (*ConflictCopy).cursor, limit},
-		s.inSchema(sql), c.args...)
+	copies, next, err = collectPage(ctx, s.db.Pool, paging[ConflictCopy]{scanConflict, (*ConflictCopy).size, (*ConflictCopy).cursor, limit},
+		s.db.SQL(sql), c.args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list conflicts of inbox %s: %w", s.cfg.Inbox, err)
 	}

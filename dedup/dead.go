@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // DeadLetter is a message that was given up: byte for byte as it came, with why.
@@ -41,8 +43,8 @@ func (s *Store) DeadLetters(ctx context.Context, f Filter, after Cursor, limit i
 		return nil, "", fmt.Errorf("list dead letters: %w", err)
 	}
 	sql := deadSQL + c.where() + "\norder by m.died_at desc, m.seq desc" + c.limit(limit)
-	letters, next, err = collectPage(ctx, s.pool, paging[DeadLetter]{scanDead, (*DeadLetter).size, (*DeadLetter).cursor, limit},
-		s.inSchema(sql), c.args...)
+	letters, next, err = collectPage(ctx, s.db.Pool, paging[DeadLetter]{scanDead, (*DeadLetter).size, (*DeadLetter).cursor, limit},
+		s.db.SQL(sql), c.args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list dead letters of inbox %s: %w", s.cfg.Inbox, err)
 	}
@@ -53,7 +55,7 @@ func (s *Store) DeadLetters(ctx context.Context, f Filter, after Cursor, limit i
 func (s *Store) DeadLetter(ctx context.Context, scope ScopeKey, id uuid.UUID) (*DeadLetter, error) {
 	c := Filter{IDs: []uuid.UUID{id}, Handler: scope.Handler}.conditions(s.cfg.Inbox, "")
 	c.add("s.tenant = $%d", scope.Tenant)
-	letters, err := collect(ctx, s, scanDead, deadSQL+c.where(), c.args...)
+	letters, err := db.Collect(ctx, s.db, scanDead, deadSQL+c.where(), c.args...)
 	if err != nil {
 		return nil, fmt.Errorf("look for dead letter %s of handler %s: %w", id, scope.Handler, err)
 	}
@@ -67,7 +69,7 @@ func (s *Store) DeadLetter(ctx context.Context, scope ScopeKey, id uuid.UUID) (*
 func (s *Store) CountDeadLetters(ctx context.Context, f Filter) (n int, err error) {
 	c := f.conditions(s.cfg.Inbox, "m.died_at")
 	sql := `select count(*) from firstseen.dead_letters m join firstseen.scopes s using (scope_id)` + c.where()
-	if err := s.pool.QueryRow(ctx, s.inSchema(sql), c.args...).Scan(&n); err != nil {
+	if err := s.db.Pool.QueryRow(ctx, s.db.SQL(sql), c.args...).Scan(&n); err != nil {
 		return 0, fmt.Errorf("count dead letters of inbox %s: %w", s.cfg.Inbox, err)
 	}
 	return n, nil
@@ -81,7 +83,7 @@ func scanDead(row pgx.CollectableRow) (d DeadLetter, err error) {
 	if err != nil {
 		return d, err
 	}
-	d.Error = deref(text)
+	d.Error = db.Deref(text)
 	return d, content.into(&d.Message)
 }
 
@@ -100,7 +102,7 @@ func (c *contentRow) columns(m *Message) []any {
 }
 
 func (c *contentRow) into(m *Message) (err error) {
-	m.RawID, m.Partition, m.Offset = deref(c.raw), deref(c.partition), deref(c.offset)
+	m.RawID, m.Partition, m.Offset = db.Deref(c.raw), db.Deref(c.partition), db.Deref(c.offset)
 	if c.timestamp != nil {
 		m.Stamp(*c.timestamp)
 	}

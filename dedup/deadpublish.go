@@ -40,7 +40,7 @@ const (
 // also beside an error, which PublishDead returns.
 func (s *Store) PublishDead(ctx context.Context, limit time.Duration, publish func(context.Context, []DeadLetter) ([]Fate, error)) (n int, err error) {
 	var fault error
-	err = s.inTxWithin(ctx, limit+s.cfg.AnswerTimeout, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.db.InTxWithin(ctx, limit+s.cfg.AnswerTimeout, func(ctx context.Context, tx pgx.Tx) error {
 		taken, letters, err := s.takeUnpublished(ctx, tx, limit)
 		if n = len(letters); n == 0 || err != nil {
 			return err
@@ -85,7 +85,7 @@ func (s *Store) takeUnpublished(ctx context.Context, tx pgx.Tx, limit time.Durat
 	if _, err := tx.Exec(ctx, `select set_config('idle_in_transaction_session_timeout', $1, true)`, idle); err != nil {
 		return nil, nil, err
 	}
-	rows, err := tx.Query(ctx, s.inSchema(takeUnpublishedSQL), s.cfg.Inbox, chunkRows)
+	rows, err := tx.Query(ctx, s.db.SQL(takeUnpublishedSQL), s.cfg.Inbox, chunkRows)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -95,7 +95,7 @@ func (s *Store) takeUnpublished(ctx context.Context, tx pgx.Tx, limit time.Durat
 	}
 	taken = taken[:inBytes(taken, chunkBytes)]
 	scopes, ids := keysOf(taken)
-	if rows, err = tx.Query(ctx, s.inSchema(loadUnpublishedSQL), scopes, ids); err != nil {
+	if rows, err = tx.Query(ctx, s.db.SQL(loadUnpublishedSQL), scopes, ids); err != nil {
 		return nil, nil, err
 	}
 	letters, err := pgx.CollectRows(rows, scanDead)
@@ -144,6 +144,6 @@ func (s *Store) notePublished(ctx context.Context, tx pgx.Tx, taken []unpublishe
 		return nil
 	}
 	scopes, ids := keysOf(done)
-	_, err := tx.Exec(ctx, s.inSchema(notePublishedSQL), scopes, ids, publishable)
+	_, err := tx.Exec(ctx, s.db.SQL(notePublishedSQL), scopes, ids, publishable)
 	return err
 }

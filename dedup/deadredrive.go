@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/firstseen/firstseen/dedup/identity"
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // changeChunk is how many dead letters one transaction changes: while it is open, batches of their partition wait.
@@ -44,7 +45,7 @@ func (s *Store) CountRedrive(ctx context.Context, f Filter) (n int, err error) {
 	sql := fmt.Sprintf(`select count(*) filter (where m.reason <> all ($%[1]d)), count(*) filter (where m.reason = any ($%[1]d))
 		from firstseen.dead_letters m join firstseen.scopes s using (scope_id)`, len(c.args))
 	var stay int
-	if err := s.pool.QueryRow(ctx, s.inSchema(sql+c.where()), c.args...).Scan(&n, &stay); err != nil {
+	if err := s.db.Pool.QueryRow(ctx, s.db.SQL(sql+c.where()), c.args...).Scan(&n, &stay); err != nil {
 		return 0, fmt.Errorf("count dead letters of inbox %s: %w", s.cfg.Inbox, err)
 	}
 	if stay > 0 {
@@ -92,7 +93,7 @@ func (s *Store) change(ctx context.Context, f Filter, by By, one func(context.Co
 		return 0, err
 	}
 	c := f.conditions(s.cfg.Inbox, "m.died_at")
-	graves, err := collect(ctx, s, scanGrave,
+	graves, err := db.Collect(ctx, s.db, scanGrave,
 		gravesSQL+c.where()+` order by m.topic, m."partition", m."offset", m.scope_id, m.message_id`, c.args...)
 	for err == nil && len(graves) > 0 {
 		n := samePartition(graves, changeChunk)
@@ -129,8 +130,8 @@ const redriveSQL = `select redriven, busy_scopes, busy_lanes::text[] from firsts
 func (s *Store) redrive(ctx context.Context, scopes []int32, ids []string, by By) (n int, err error) {
 	var busyScopes []int32
 	var busyLanes []string
-	err = s.inLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, s.inSchema(redriveSQL), scopes, ids, by.Actor, by.Why).Scan(&n, &busyScopes, &busyLanes)
+	err = s.db.InLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, s.db.SQL(redriveSQL), scopes, ids, by.Actor, by.Why).Scan(&n, &busyScopes, &busyLanes)
 	})
 	if err != nil {
 		return 0, err
@@ -143,8 +144,8 @@ func (s *Store) wake(ctx context.Context, scopes []int32, lanes []string) error 
 	if len(lanes) == 0 {
 		return nil
 	}
-	return s.inLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.inSchema(`select firstseen.wake_lanes($1::int[], $2::text[]::uuid[], $3)`), scopes, lanes, wakeWait)
+	return s.db.InLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.db.SQL(`select firstseen.wake_lanes($1::int[], $2::text[]::uuid[], $3)`), scopes, lanes, wakeWait)
 		return err
 	})
 }
@@ -152,8 +153,8 @@ func (s *Store) wake(ctx context.Context, scopes []int32, lanes []string) error 
 const discardSQL = `select firstseen.discard($1::int[], $2::text[]::uuid[], $3, $4)`
 
 func (s *Store) discard(ctx context.Context, scopes []int32, ids []string, by By) (n int, err error) {
-	err = s.inLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, s.inSchema(discardSQL), scopes, ids, by.Actor, by.Why).Scan(&n)
+	err = s.db.InLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, s.db.SQL(discardSQL), scopes, ids, by.Actor, by.Why).Scan(&n)
 	})
 	if err != nil {
 		return 0, err

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // What follows, to the end of the files doctor*.go, looks for signs of trouble in what an inbox has stored. Each look is
@@ -22,7 +24,7 @@ where d.scope_id = 1 and d.message_id = any('{00000000-0000-0000-0000-0000000000
 
 // LookupPlan gives the plan by which Postgres looks message IDs up, and whether that is by their primary key.
 func (s *Store) LookupPlan(ctx context.Context) (plan string, byKey bool, err error) {
-	lines, err := lookAll(ctx, s, byIndex, pgx.RowTo[string], lookupPlanSQL)
+	lines, err := db.LookAll(ctx, s.db, byIndex, pgx.RowTo[string], lookupPlanSQL)
 	if err != nil {
 		return "", false, fmt.Errorf("explain the look-up of message IDs: %w", err)
 	}
@@ -49,7 +51,7 @@ type EmptyID struct {
 // EmptyIDs finds the nil and the max UUID among the IDs that were seen, in up to 100 scopes. [Identity] refuses them; they
 // come from code that sets Message.ID itself.
 func (s *Store) EmptyIDs(ctx context.Context) (found []EmptyID, err error) {
-	found, err = lookAll(ctx, s, []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"}, pgx.RowToStructByPos[EmptyID], emptyIDsSQL, s.cfg.Inbox, []uuid.UUID{uuid.Nil, uuid.Max})
+	found, err = db.LookAll(ctx, s.db, []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"}, pgx.RowToStructByPos[EmptyID], emptyIDsSQL, s.cfg.Inbox, []uuid.UUID{uuid.Nil, uuid.Max})
 	if err != nil {
 		return nil, fmt.Errorf("look for empty message IDs in inbox %s: %w", s.cfg.Inbox, err)
 	}
@@ -86,8 +88,8 @@ func (s *Store) Clashes(ctx context.Context) (c Clashes, err error) {
 
 // lookOne reads one row of the store's schema; no row leaves what into points to alone.
 func (s *Store) lookOne(ctx context.Context, sql string, args []any, into ...any) error {
-	err := s.look(ctx, byIndex, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, s.inSchema(sql), args...)
+	err := s.db.Look(ctx, byIndex, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.db.SQL(sql), args...)
 		if err != nil {
 			return err
 		}
@@ -127,7 +129,7 @@ limit 100000`
 
 // Positions lists a consumer's positions, sorted.
 func (s *Store) Positions(ctx context.Context, consumer string) (found []StatedPosition, err error) {
-	found, err = lookAll(ctx, s, nil, pgx.RowToStructByPos[StatedPosition], positionsSQL, consumer)
+	found, err = db.LookAll(ctx, s.db, nil, pgx.RowToStructByPos[StatedPosition], positionsSQL, consumer)
 	if err != nil {
 		return nil, fmt.Errorf("list the positions of %s: %w", consumer, err)
 	}

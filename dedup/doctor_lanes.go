@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // Stuck are an inbox's lanes that nobody works on, or that those who do don't survive. Each is counted up to 10,000.
@@ -60,7 +62,7 @@ order by s.handler`
 
 // Waiting looks for messages that wait for an outage to end, or for a deployment, by handler.
 func (s *Store) Waiting(ctx context.Context) ([]Waiting, error) {
-	return collect(ctx, s, pgx.RowToStructByPos[Waiting], waitingSQL, s.cfg.Inbox)
+	return db.Collect(ctx, s.db, pgx.RowToStructByPos[Waiting], waitingSQL, s.cfg.Inbox)
 }
 
 // Publication is how far the dead letters of an inbox are published. Each is counted up to 10,000.

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/firstseen/firstseen/dedup/identity"
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // Newest tells of the messages that the schema's inboxes processed last.
@@ -55,9 +56,9 @@ const maxSeconds = float64(math.MaxInt64/time.Second - 1)
 
 // Newest looks at the last messages of the schema, up to limit.
 func (s *Store) Newest(ctx context.Context, limit int) (n Newest, err error) {
-	err = s.look(ctx, newestFirst, func(tx pgx.Tx) error {
+	err = s.db.Look(ctx, newestFirst, func(tx pgx.Tx) error {
 		var early float64
-		err := tx.QueryRow(ctx, s.inSchema(newestSQL), s.cfg.Inbox, limit).Scan(&n.Messages, &n.Since, &n.Untimed, &n.Early, &early)
+		err := tx.QueryRow(ctx, s.db.SQL(newestSQL), s.cfg.Inbox, limit).Scan(&n.Messages, &n.Since, &n.Untimed, &n.Early, &early)
 		if err != nil {
 			return err
 		}
@@ -72,7 +73,7 @@ func (s *Store) Newest(ctx context.Context, limit int) (n Newest, err error) {
 }
 
 func (s *Store) refused(ctx context.Context, tx pgx.Tx, since time.Time, limit int) (map[identity.Reason]int64, error) {
-	rows, err := tx.Query(ctx, s.inSchema(refusedSQL), s.cfg.Inbox, since, limit, identity.Reasons())
+	rows, err := tx.Query(ctx, s.db.SQL(refusedSQL), s.cfg.Inbox, since, limit, identity.Reasons())
 	if err != nil {
 		return nil, err
 	}
@@ -110,8 +111,8 @@ select coalesce(sum(copies), 0)::bigint, coalesce(sum(ids - 1), 0)::bigint from 
 
 // Repeats compares the last messages of the schema, up to limit.
 func (s *Store) Repeats(ctx context.Context, limit int) (r Repeats, err error) {
-	err = s.look(ctx, []string{"enable_seqscan", "enable_bitmapscan"}, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, s.inSchema(repeatsSQL), s.cfg.Inbox, limit).Scan(&r.Messages, &r.Repeated)
+	err = s.db.Look(ctx, []string{"enable_seqscan", "enable_bitmapscan"}, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, s.db.SQL(repeatsSQL), s.cfg.Inbox, limit).Scan(&r.Messages, &r.Repeated)
 	})
 	if err != nil {
 		return r, fmt.Errorf("compare the newest messages of inbox %s: %w", s.cfg.Inbox, err)
@@ -141,7 +142,7 @@ limit 1000`
 // HandlerAges lists the handlers of all inboxes of the schema, those that came first first, up to a thousand; the newest
 // messages are up to limit.
 func (s *Store) HandlerAges(ctx context.Context, limit int) (found []HandlerAge, err error) {
-	found, err = lookAll(ctx, s, []string{"enable_seqscan", "enable_bitmapscan"}, pgx.RowToStructByPos[HandlerAge], handlerAgesSQL, limit)
+	found, err = db.LookAll(ctx, s.db, []string{"enable_seqscan", "enable_bitmapscan"}, pgx.RowToStructByPos[HandlerAge], handlerAgesSQL, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list the handlers of schema %s: %w", s.cfg.Schema, err)
 	}
@@ -153,8 +154,8 @@ const countedOfDefault = 10_000
 
 // StrayRows counts the messages in the inbox's default partition, up to 10,000: their day had no partition when they came.
 func (s *Store) StrayRows(ctx context.Context) (n int64, err error) {
-	err = s.look(ctx, nil, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, s.inSchema(`select count(*) from (select from firstseen.inbox_default limit $1) d`), countedOfDefault).Scan(&n)
+	err = s.db.Look(ctx, nil, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, s.db.SQL(`select count(*) from (select from firstseen.inbox_default limit $1) d`), countedOfDefault).Scan(&n)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("count the rows of the inbox's default partition: %w", err)

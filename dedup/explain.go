@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // Explanation is what Postgres knows of a message or of a place in a topic: the facts, and the same in sentences.
@@ -46,7 +48,7 @@ func (s *Store) ExplainID(ctx context.Context, ids ...uuid.UUID) (Explanation, e
 
 // see gathers what is known of the first of the IDs that was seen anywhere.
 func (s *Store) see(ctx context.Context, e *Explanation, ids []uuid.UUID) error {
-	if err := s.pool.QueryRow(ctx, `select now()`).Scan(&e.Now); err != nil {
+	if err := s.db.Pool.QueryRow(ctx, `select now()`).Scan(&e.Now); err != nil {
 		return err
 	}
 	for _, id := range ids {
@@ -56,7 +58,7 @@ func (s *Store) see(ctx context.Context, e *Explanation, ids []uuid.UUID) error 
 		}
 		if len(found) > 0 {
 			e.Seen = found
-			e.Unseen, err = collect(ctx, s, pgx.RowTo[string], unseenSQL, s.cfg.Inbox, id.String())
+			e.Unseen, err = db.Collect(ctx, s.db, pgx.RowTo[string], unseenSQL, s.cfg.Inbox, id.String())
 			if err == nil {
 				e.DroppedBefore, err = s.deletedBefore(ctx, "")
 			}

@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // Stored is a message as it lies in Postgres.
@@ -46,7 +48,7 @@ limit 1`
 
 // stored gives the message that an ID was first seen with, or nil where it is kept nowhere any more.
 func (s *Store) stored(ctx context.Context, scope int32, id uuid.UUID) (*Stored, error) {
-	found, err := collect(ctx, s, scanStored, storedSQL, scope, id.String())
+	found, err := db.Collect(ctx, s.db, scanStored, storedSQL, scope, id.String())
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -78,7 +80,7 @@ func (r *stateRow) columns(m *Stored) []any {
 }
 
 func (r *stateRow) into(m *Stored) {
-	m.At, m.Reason, m.Error, m.Lane = deref(r.at), deref(r.reason), deref(r.text), deref(r.lane)
+	m.At, m.Reason, m.Error, m.Lane = db.Deref(r.at), db.Deref(r.reason), db.Deref(r.text), db.Deref(r.lane)
 }
 
 // Sighting is what is known of an ID in one scope.
@@ -107,7 +109,7 @@ limit 100`
 
 // sightings gives all that is known of an ID, in this inbox first and then in the others.
 func (s *Store) sightings(ctx context.Context, id uuid.UUID) ([]Sighting, error) {
-	found, err := collect(ctx, s, scanSighting, sightingsSQL, id.String(), s.cfg.Inbox)
+	found, err := db.Collect(ctx, s.db, scanSighting, sightingsSQL, id.String(), s.cfg.Inbox)
 	if err != nil {
 		return nil, err
 	}
@@ -133,10 +135,10 @@ func (s *Store) follow(ctx context.Context, f *Sighting, id uuid.UUID) (err erro
 			return err
 		}
 	}
-	if f.Audit, err = collect(ctx, s, scanAudit, auditSQL, f.scope, id.String()); err != nil {
+	if f.Audit, err = db.Collect(ctx, s.db, scanAudit, auditSQL, f.scope, id.String()); err != nil {
 		return err
 	}
-	f.Conflicts, err = collect(ctx, s, scanConflict,
+	f.Conflicts, err = db.Collect(ctx, s.db, scanConflict,
 		conflictsSQL+` where m.scope_id = $1 and m.message_id = $2::text::uuid order by m.seen_at desc limit 100`, f.scope, id.String())
 	return err
 }
@@ -182,7 +184,7 @@ where l.scope_id = $1 and l.lane = $2::text::uuid`
 
 // lane gives what a parked message waits in, or nil where it has gone on in between.
 func (s *Store) lane(ctx context.Context, scope int32, m *Stored) (*Lane, error) {
-	found, err := collect(ctx, s, scanLane, laneSQL, scope, m.Lane.String(), m.Message.Offset, m.Message.ID.String())
+	found, err := db.Collect(ctx, s.db, scanLane, laneSQL, scope, m.Lane.String(), m.Message.Offset, m.Message.ID.String())
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -195,6 +197,6 @@ func scanLane(row pgx.CollectableRow) (l Lane, err error) {
 	var reason, text *string
 	err = row.Scan(&l.DueAt, &l.Claims, &l.Ahead, &h.Message.ID, &h.Message.Topic, &partition, &h.Message.Offset,
 		&h.Attempts, &reason, &text)
-	h.State, h.Message.Partition, h.Reason, h.Error = Parked, deref(partition), deref(reason), deref(text)
+	h.State, h.Message.Partition, h.Reason, h.Error = Parked, db.Deref(partition), db.Deref(reason), db.Deref(text)
 	return l, err
 }

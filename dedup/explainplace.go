@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/firstseen/firstseen/dedup/identity"
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // Place is one offset of a partition, and where its consumers stand.
@@ -81,12 +82,12 @@ order by consumer`
 
 // standings reads where the consumers stand, and under which topic IDs.
 func (s *Store) standings(ctx context.Context, p *Place) (topicIDs []uuid.UUID, err error) {
-	p.Consumers, err = collect(ctx, s, func(row pgx.CollectableRow) (c Standing, err error) {
+	p.Consumers, err = db.Collect(ctx, s.db, func(row pgx.CollectableRow) (c Standing, err error) {
 		var acquired *time.Time
 		var topicID *uuid.UUID
 		err = row.Scan(&c.Consumer, &c.Next, &c.Owner, &acquired, &c.MovedAt, &c.Fruitless, &topicID)
-		c.AcquiredAt = deref(acquired)
-		topicIDs = append(topicIDs, deref(topicID))
+		c.AcquiredAt = db.Deref(acquired)
+		topicIDs = append(topicIDs, db.Deref(topicID))
 		return c, err
 	}, standingsSQL, p.Topic, p.Partition)
 	return topicIDs, err
@@ -125,7 +126,7 @@ select message_id, true from firstseen.conflicts where topic = $1 and "partition
 limit 10`
 
 func (s *Store) atPlace(ctx context.Context, p *Place) (ids []uuid.UUID, err error) {
-	_, err = collect(ctx, s, func(row pgx.CollectableRow) (_ struct{}, err error) {
+	_, err = db.Collect(ctx, s.db, func(row pgx.CollectableRow) (_ struct{}, err error) {
 		var id uuid.UUID
 		var conflict bool
 		err = row.Scan(&id, &conflict)
@@ -150,7 +151,7 @@ func (s *Store) searchInbox(ctx context.Context, p *Place, since, now time.Time)
 		if from.Before(since) {
 			from = since
 		}
-		ids, err := collect(ctx, s, pgx.RowTo[uuid.UUID], inboxAtSQL, from, to, p.Topic, p.Partition, p.Offset)
+		ids, err := db.Collect(ctx, s.db, pgx.RowTo[uuid.UUID], inboxAtSQL, from, to, p.Topic, p.Partition, p.Offset)
 		if err != nil || len(ids) > 0 {
 			return ids, err
 		}

@@ -14,6 +14,8 @@ const (
 	resultDead      = 3
 )
 
+const finishLanesSQL = `select firstseen.finish_lanes($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+
 // finishLanes writes what became of a lane worker's messages and sets its lanes free.
 func (t *Tx) finishLanes(ctx context.Context) error {
 	var scopes, lanes, offsets, ids, results, attempts, reasons, errs array
@@ -52,9 +54,9 @@ func (t *Tx) finishLanes(ctx context.Context) error {
 		int32Array(results.bytes()), int32Array(attempts.bytes()), textArray(reasons.bytes()), textArray(errs.bytes())}
 	q := &pgx.Batch{}
 	q.Queue(t.session.role)
-	q.Queue(t.store.sql.finishLanes, append(args, t.laneColumns(due)...)...)
+	q.Queue(t.store.db.SQL(finishLanesSQL), append(args, t.laneColumns(due)...)...)
 	if scopes, lanes := apart(parked); scopes != nil {
-		q.Queue(t.store.sql.setApart, scopes, lanes)
+		q.Queue(t.store.db.SQL(setApartSQL), scopes, lanes)
 	}
 	return t.conn.SendBatch(ctx, q).Close()
 }

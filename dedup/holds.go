@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // HoldsStale is how old what a process has told of its holds may be. A process tells anew every third of it; one that has
@@ -43,10 +44,10 @@ func (s *Store) TellHolds(ctx context.Context, consumer string, member uuid.UUID
 	}
 	text, err := json.Marshal(told)
 	if err == nil {
-		_, err = s.pool.Exec(ctx, s.inSchema(tellHoldsSQL), consumer, member, owner, string(text))
+		_, err = s.db.Pool.Exec(ctx, s.db.SQL(tellHoldsSQL), consumer, member, owner, string(text))
 	}
 	if err != nil {
-		return fmt.Errorf("tell the holds of consumer %s: %w", consumer, rightsError(err))
+		return fmt.Errorf("tell the holds of consumer %s: %w", consumer, db.RightsError(err))
 	}
 	return nil
 }
@@ -77,7 +78,7 @@ limit 1000`
 
 // Holds lists what waits in all processes that consume into the schema, as they told last.
 func (s *Store) Holds(ctx context.Context) ([]ToldHolds, error) {
-	found, err := lookAll(ctx, s, nil, func(row pgx.CollectableRow) (t ToldHolds, err error) {
+	found, err := db.LookAll(ctx, s.db, nil, func(row pgx.CollectableRow) (t ToldHolds, err error) {
 		err = row.Scan(&t.Consumer, &t.Owner, &t.ToldAt, &t.Holds, &t.Stale)
 		return t, err
 	}, toldHoldsSQL, HoldsStale)

@@ -11,6 +11,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // Claim is a lane that a worker has taken. It has to be loaded, and finished, before its lease ends; after that
@@ -26,12 +28,14 @@ type Claim struct {
 	Number int
 }
 
+const claimLanesSQL = `select scope_id, tenant, lane, claims, claim from firstseen.claim_lanes($1, $2, $3, $4)`
+
 // ClaimLanes takes up to limit lanes of a handler whose next attempt is due, for as long as lease. Lanes that others
 // are at work on are passed over.
 func (s *Store) ClaimLanes(ctx context.Context, handler string, limit int, lease time.Duration) ([]Claim, error) {
 	var claims []Claim
-	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, s.sql.claimLanes, s.cfg.Inbox, handler, limit, lease.Milliseconds())
+	err := s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.db.SQL(claimLanesSQL), s.cfg.Inbox, handler, limit, lease.Milliseconds())
 		if err != nil {
 			return err
 		}
@@ -39,7 +43,7 @@ func (s *Store) ClaimLanes(ctx context.Context, handler string, limit int, lease
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("claim lanes of handler %s: %w", handler, rightsError(err))
+		return nil, fmt.Errorf("claim lanes of handler %s: %w", handler, db.RightsError(err))
 	}
 	return claims, nil
 }
@@ -51,6 +55,13 @@ const idleLimit = `select set_config('idle_in_transaction_session_timeout', $1, 
 // LoadBytes is what LoadLanes reads of keys, headers and payloads at most, where nothing less is asked for.
 const LoadBytes = 16 << 20
 
+// loadLanesSQL looks for a message's raw timestamp only where it has no other.
+var loadLanesSQL = `select m.scope_id, m.lane, m.message_id, m.raw_id, m.topic, m."partition", m."offset", ` +
+	db.TimestampNumber("m.produced_at", `(select p.raw_timestamp from firstseen.parked p where m.produced_at is null
+		and p.scope_id = m.scope_id and p.lane = m.lane and p."offset" = m."offset" and p.message_id = m.message_id)`) + `,
+		m.attempts, m.parked_at, m.key, m.headers, m.payload
+	from firstseen.load_lanes($1, $2, $3, $4, $5) m`
+
 // LoadLanes opens a transaction on claimed lanes and reads up to each of the first messages of every lane, in order.
 // Where that is more than so many bytes, 0 standing for LoadBytes, the last lanes get fewer or none. The first message comes
 // however large it is.
@@ -58,7 +69,7 @@ const LoadBytes = 16 << 20
 // Error and Due, or leaves one that was not tried Parked as it came, and ends the transaction like Accept's. Lanes
 // that somebody else has taken since are left out.
 func (s *Store) LoadLanes(ctx context.Context, claims []Claim, each, bytes int) (*Tx, *Batch, error) {
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := s.db.Pool.Acquire(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("load lanes: %w", err)
 	}
@@ -71,13 +82,13 @@ func (s *Store) LoadLanes(ctx context.Context, claims []Claim, each, bytes int) 
 	batch := &Batch{}
 	tx := &Tx{store: s, conn: conn, batch: batch, session: session, handler: handlerTx{gate: &gate{}, session: session}, lanes: claims}
 	q := &pgx.Batch{}
-	q.BeginTx(pinned)
+	q.BeginTx(db.Pinned)
 	q.Queue(idleLimit, strconv.FormatInt(s.cfg.IdleAfter.Milliseconds(), 10))
-	q.Queue(s.sql.loadLanes, append(claimColumns(claims), each, cmp.Or(bytes, LoadBytes))...).Query(func(rows pgx.Rows) error {
+	q.Queue(s.db.SQL(loadLanesSQL), append(claimColumns(claims), each, cmp.Or(bytes, LoadBytes))...).Query(func(rows pgx.Rows) error {
 		return tx.readLanes(rows, claims)
 	})
 	q.Queue(savepoint)
-	err = answered(ctx, s.answerTo(LoadBytes), func(ctx context.Context) error {
+	err = db.Answered(ctx, s.answerTo(LoadBytes), func(ctx context.Context) error {
 		results := conn.SendBatch(ctx, q)
 		tx.handler.Tx = results.Tx()
 		return results.Close()
@@ -132,7 +143,7 @@ func (t *Tx) readLanes(rows pgx.Rows, claims []Claim) error {
 		if id == nil {
 			continue // a lane without messages
 		}
-		m.ID, m.RawID, m.Topic, m.Partition, m.Offset = *id, deref(raw), *topic, deref(partition), *offset
+		m.ID, m.RawID, m.Topic, m.Partition, m.Offset = *id, db.Deref(raw), *topic, db.Deref(partition), *offset
 		e.Attempts, e.ParkedAt, m.Tenant = int(*attempts), *parked, tenants[e.Scope]
 		if timestamp != nil {
 			m.Stamp(*timestamp)
@@ -141,13 +152,6 @@ func (t *Tx) readLanes(rows pgx.Rows, claims []Claim) error {
 	}
 	t.lanes = held
 	return rows.Err()
-}
-
-func deref[T any](p *T) (v T) {
-	if p != nil {
-		v = *p
-	}
-	return v
 }
 
 // ErrNotClaimed is returned where somebody else has the lane by now.
@@ -169,6 +173,8 @@ const (
 	Killed Answer = "killed"
 )
 
+const announceSQL = `select * from firstseen.announce_attempt($1, $2, $3, $4, $5, $6)`
+
 // Announce counts an attempt on a lane's first message, in a transaction of its own, before the attempt is made: so it
 // stays counted where the process dies. It returns the message's ID and its attempts. The claim lasts for lease again. most
 // is how many attempts a message has, and alone says that nobody else is at work in the process. It returns ErrNotClaimed
@@ -177,8 +183,8 @@ func (s *Store) Announce(ctx context.Context, c Claim, lease time.Duration, most
 	var first *uuid.UUID
 	var counted *int
 	var answer *Answer
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, s.sql.announceAttempt, c.Scope, c.Lane, c.Number, lease.Milliseconds(), most, alone).
+	err = s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, s.db.SQL(announceSQL), c.Scope, c.Lane, c.Number, lease.Milliseconds(), most, alone).
 			Scan(&first, &counted, &answer)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -187,14 +193,16 @@ func (s *Store) Announce(ctx context.Context, c Claim, lease time.Duration, most
 	if err != nil {
 		return uuid.Nil, 0, "", fmt.Errorf("announce attempt: %w", err)
 	}
-	return deref(first), deref(counted), deref(answer), nil
+	return db.Deref(first), db.Deref(counted), db.Deref(answer), nil
 }
+
+const uncountSQL = `select firstseen.uncount_attempt($1, $2, $3)`
 
 // UncountAttempt takes back what Announce has counted, where the attempt was none and the process lives. It does so whoever has
 // the lane by now.
 func (s *Store) UncountAttempt(ctx context.Context, c Claim, id uuid.UUID) error {
-	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.sql.uncountAttempt, c.Scope, c.Lane, id)
+	err := s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.db.SQL(uncountSQL), c.Scope, c.Lane, id)
 		return err
 	})
 	if err != nil {
@@ -203,12 +211,14 @@ func (s *Store) UncountAttempt(ctx context.Context, c Claim, id uuid.UUID) error
 	return nil
 }
 
+const releaseLanesSQL = `select firstseen.release_lanes($1, $2, $3, $4)`
+
 // ReleaseLanes gives claimed lanes back before they got anywhere, to be due after a while: the process lived, so the
 // claim does not count.
 func (s *Store) ReleaseLanes(ctx context.Context, claims []Claim, due time.Duration) error {
-	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err := s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		registerTypes(tx.Conn())
-		_, err := tx.Exec(ctx, s.sql.releaseLanes, append(claimColumns(claims), due.Milliseconds())...)
+		_, err := tx.Exec(ctx, s.db.SQL(releaseLanesSQL), append(claimColumns(claims), due.Milliseconds())...)
 		return err
 	})
 	if err != nil {

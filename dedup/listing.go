@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // Status is what has become of a message so far.
@@ -110,8 +112,8 @@ func (s *Store) Messages(ctx context.Context, l Listing) (messages []Listed, nex
 	}
 	sql, args, err := from.statement(s.cfg.Inbox, l)
 	if err == nil {
-		err = s.look(ctx, from.off, func(tx pgx.Tx) (err error) {
-			messages, next, err = collectPage(ctx, tx, from.paging(l), s.inSchema(sql), args...)
+		err = s.db.Look(ctx, from.off, func(tx pgx.Tx) (err error) {
+			messages, next, err = collectPage(ctx, tx, from.paging(l), s.db.SQL(sql), args...)
 			return err
 		})
 	}
@@ -166,7 +168,7 @@ func scanListed(row pgx.CollectableRow) (m Listed, err error) {
 	if err != nil {
 		return m, err
 	}
-	m.DueAt = deref(due)
+	m.DueAt = db.Deref(due)
 	state.into(&m.Stored)
 	return m, content.into(&m.Message)
 }

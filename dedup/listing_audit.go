@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // AuditRecord is one thing that was done by hand, and to what.
@@ -57,8 +59,8 @@ func (s *Store) Audit(ctx context.Context, f AuditFilter, after Cursor, limit in
 		}
 		c.add("m.audit_id < $%d", id)
 	}
-	sql := s.inSchema(auditListSQL + c.where() + "\norder by m.audit_id desc" + c.limit(limit))
-	err = s.look(ctx, nil, func(tx pgx.Tx) (err error) {
+	sql := s.db.SQL(auditListSQL + c.where() + "\norder by m.audit_id desc" + c.limit(limit))
+	err = s.db.Look(ctx, nil, func(tx pgx.Tx) (err error) {
 		records, next, err = collectPage(ctx, tx, paging[AuditRecord]{scanAuditRecord, (*AuditRecord).size, (*AuditRecord).cursor, limit}, sql, c.args...)
 		return err
 	})
@@ -71,7 +73,7 @@ func (s *Store) Audit(ctx context.Context, f AuditFilter, after Cursor, limit in
 func scanAuditRecord(row pgx.CollectableRow) (a AuditRecord, err error) {
 	var message *uuid.UUID
 	err = row.Scan(&a.id, &a.At, &a.Actor, &a.Action, &a.Why, &a.Login, &a.Handler, &a.Tenant, &message, &a.Subject)
-	a.MessageID = deref(message)
+	a.MessageID = db.Deref(message)
 	return a, err
 }
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // TopicStanding is a consumer's position in a partition of a topic.
@@ -27,10 +29,10 @@ limit $1`
 // Standings lists the positions of all consumers of the schema, whichever inbox they use, by consumer, topic and
 // partition: at most 100000.
 func (s *Store) Standings(ctx context.Context) ([]TopicStanding, error) {
-	found, err := collect(ctx, s, func(row pgx.CollectableRow) (p TopicStanding, err error) {
+	found, err := db.Collect(ctx, s.db, func(row pgx.CollectableRow) (p TopicStanding, err error) {
 		var acquired *time.Time
 		err = row.Scan(&p.Topic, &p.Partition, &p.Consumer, &p.Next, &p.Owner, &acquired, &p.MovedAt, &p.Fruitless)
-		p.AcquiredAt = deref(acquired)
+		p.AcquiredAt = db.Deref(acquired)
 		return p, err
 	}, allStandingsSQL, maxStandings)
 	if err != nil {

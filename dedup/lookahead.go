@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // Look sets each entry's Outcome to what Accept would set it to, and changes nothing. An entry of a scope that does not
@@ -18,9 +20,9 @@ func (s *Store) Look(ctx context.Context, entries []Entry) error {
 	cols.sort(entries)
 	scopes, ids, fingerprints := cols.acceptKeys(entries)
 	var outcomes []int16
-	err := pgx.BeginTxFunc(ctx, s.pool, reading, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, s.db.Pool, db.Reading, func(tx pgx.Tx) error {
 		registerTypes(tx.Conn())
-		return tx.QueryRow(ctx, s.inSchema(`select firstseen.look($1, $2, $3)`), scopes, ids, fingerprints).Scan(&outcomes)
+		return tx.QueryRow(ctx, s.db.SQL(`select firstseen.look($1, $2, $3)`), scopes, ids, fingerprints).Scan(&outcomes)
 	})
 	if err != nil {
 		return fmt.Errorf("look for %d messages in inbox %s: %w", len(cols.order), s.cfg.Inbox, err)
@@ -42,7 +44,7 @@ func (s *Store) LookUpScopes(ctx context.Context, keys []ScopeKey) ([]int32, err
 	for i, k := range keys {
 		handlers[i], tenants[i], ids[i] = k.Handler, k.Tenant, -1-int32(i)
 	}
-	rows, err := s.pool.Query(ctx, s.inSchema(knownScopesSQL), s.cfg.Inbox, handlers, tenants)
+	rows, err := s.db.Pool.Query(ctx, s.db.SQL(knownScopesSQL), s.cfg.Inbox, handlers, tenants)
 	if err == nil {
 		var at int
 		var id int32

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/firstseen/firstseen/dedup/identity"
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // Header is one header of a message.
@@ -85,15 +86,8 @@ func (m *Message) stored() (at time.Time, number int64) {
 	return m.Timestamp, 0
 }
 
-// numberOf is a stored timestamp as Stamp takes it, null where there is none. Earlier versions stored what is out of a
-// timestamptz's bounds as plus or minus infinity.
-func numberOf(produced, number string) string {
-	return `coalesce(` + number + `, case ` + produced + ` when 'infinity' then 9223372036854775807::bigint
-	when '-infinity' then (-9223372036854775808)::bigint else floor(extract(epoch from ` + produced + `) * 1000)::bigint end)`
-}
-
 // timestampColumn is that of a row m.
-var timestampColumn = numberOf("m.produced_at", "m.raw_timestamp")
+var timestampColumn = db.TimestampNumber("m.produced_at", "m.raw_timestamp")
 
 // Identify sets the message's ID, RawID, Reason and Sought, as the rule finds them in the rest of it: see [identity.Rule.Find].
 func (m *Message) Identify(by *identity.Rule, topicID uuid.UUID) {

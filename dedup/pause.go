@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // PauseKind is what is paused.
@@ -115,8 +117,8 @@ func (s *Store) Resume(ctx context.Context, p Pause, by By) (bool, error) {
 func (s *Store) changePause(ctx context.Context, sql, verb string, p Pause, by By) (changed bool, err error) {
 	kind, name, partition := p.columns()
 	if err = errors.Join(p.validate(), by.validate()); err == nil {
-		err = s.inLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-			return tx.QueryRow(ctx, s.inSchema(sql), s.cfg.Inbox, kind, name, partition, by.Actor, by.Why).Scan(&changed)
+		err = s.db.InLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+			return tx.QueryRow(ctx, s.db.SQL(sql), s.cfg.Inbox, kind, name, partition, by.Actor, by.Why).Scan(&changed)
 		})
 	}
 	if err != nil {
@@ -133,7 +135,7 @@ order by kind, name, "partition"`
 
 // Pauses lists what is paused in the inbox.
 func (s *Store) Pauses(ctx context.Context) ([]Pause, error) {
-	pauses, err := collect(ctx, s, pgx.RowToStructByPos[Pause], pausesSQL, s.cfg.Inbox)
+	pauses, err := db.Collect(ctx, s.db, pgx.RowToStructByPos[Pause], pausesSQL, s.cfg.Inbox)
 	if err != nil {
 		return nil, fmt.Errorf("pauses of inbox %s: %w", s.cfg.Inbox, err)
 	}
@@ -152,7 +154,7 @@ order by 1`
 // Pausable lists the names of a kind that have been seen: handlers of the inbox, and topics and partitions that any
 // consumer has a position in. Others can be paused too, before they are there.
 func (s *Store) Pausable(ctx context.Context, kind PauseKind) ([]string, error) {
-	names, err := collect(ctx, s, pgx.RowTo[string], pausableSQL, s.cfg.Inbox, string(kind))
+	names, err := db.Collect(ctx, s.db, pgx.RowTo[string], pausableSQL, s.cfg.Inbox, string(kind))
 	if err != nil {
 		return nil, fmt.Errorf("names of kind %s in inbox %s: %w", kind, s.cfg.Inbox, err)
 	}

@@ -2,8 +2,6 @@ package dedup
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/firstseen/firstseen/dedup/failure"
+	"github.com/firstseen/firstseen/dedup/internal/db"
 	"github.com/firstseen/firstseen/migrations/dial"
 )
 
@@ -77,18 +76,7 @@ func (d *doubts) settle(ctx context.Context, c *pgx.Conn) (bool, error) {
 
 // ErrNoAnswer is returned where Postgres, or the way to it, did not answer within Config.AnswerTimeout. It is not known what
 // became of what was asked; the connection is closed.
-var ErrNoAnswer = errors.New("postgres has not answered in time")
-
-// answered does something with Postgres within a time limit.
-func answered(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
-	limited, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	err := do(limited)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		return fmt.Errorf("%w (%s): %w", ErrNoAnswer, limit, err)
-	}
-	return err
-}
+var ErrNoAnswer = db.ErrNoAnswer
 
 // slowest is how many bytes a second are waited for at least, where much is sent or read.
 const slowest = 1 << 20

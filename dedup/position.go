@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // Position is a consumer's place in one partition, as held by its present owner: the offset to process next and
@@ -55,6 +57,12 @@ type MovedError struct {
 
 func (e *MovedError) Error() string { return fmt.Sprintf("the position stands at offset %d", e.Next) }
 
+const (
+	acquireSQL = `select position_id, epoch, next_offset, topic_id, evicted, fruitless
+		from firstseen.acquire($1, $2, $3, $4, $5)`
+	leaderEpochSQL = `select leader_epoch from firstseen.positions where position_id = $1 and leader_epoch_at = next_offset`
+)
+
 // Acquire makes the caller the owner of a position and fences all earlier owners. An earlier owner's open
 // transaction is waited for, and after Config.EvictAfter ended: it can only belong to a process that is
 // stopped, hung or cut off. ErrLocked says that something else holds the position for 10 seconds more. owner is for people:
@@ -66,13 +74,13 @@ func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition i
 	var next *int64
 	var topicID *uuid.UUID
 	grace := fmt.Sprintf("%d ms", s.cfg.EvictAfter/time.Millisecond)
-	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, s.sql.acquire, consumer, topic, partition, owner, grace).
+	err := s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, s.db.SQL(acquireSQL), consumer, topic, partition, owner, grace).
 			Scan(&p.id, &p.Epoch, &next, &topicID, &p.Evicted, &p.Fruitless)
 		if err != nil {
 			return err
 		}
-		err = tx.QueryRow(ctx, s.sql.leaderEpoch, p.id).Scan(&p.LeaderEpoch)
+		err = tx.QueryRow(ctx, s.db.SQL(leaderEpochSQL), p.id).Scan(&p.LeaderEpoch)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -84,7 +92,7 @@ func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition i
 	if next != nil {
 		p.Next, p.Known = *next, true
 	}
-	p.TopicID = deref(topicID)
+	p.TopicID = db.Deref(topicID)
 	return p, nil
 }
 
@@ -110,8 +118,8 @@ func (s *Store) lockedBy(ctx context.Context, p *Position, err error) error {
 	}
 	var session string
 	var ended bool
-	asked := answered(ctx, checkLimit, func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, s.inSchema(holderSQL), p.id, p.Epoch, s.cfg.EvictAfter.Milliseconds()).Scan(&session, &ended)
+	asked := db.Answered(ctx, checkLimit, func(ctx context.Context) error {
+		return s.db.Pool.QueryRow(ctx, s.db.SQL(holderSQL), p.id, p.Epoch, s.cfg.EvictAfter.Milliseconds()).Scan(&session, &ended)
 	})
 	switch {
 	case asked != nil:
@@ -122,6 +130,13 @@ func (s *Store) lockedBy(ctx context.Context, p *Position, err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrLocked, session, err)
 }
 
+const (
+	repositionSQL     = `select firstseen.reposition($1, $2, $3, $4)`
+	setLeaderEpochSQL = `update firstseen.positions p set leader_epoch = e.leader_epoch, leader_epoch_at = p.next_offset
+		from unnest($3::int[], $4::int[]) e ("partition", leader_epoch)
+		where p.consumer = $1 and p.topic = $2 and p."partition" = e."partition"`
+)
+
 // Reposition sets where the owner starts, forward or back, under which topic identity (zero: none), and the leader epoch of
 // the last message before (nil: not known).
 func (s *Store) Reposition(ctx context.Context, p *Position, next int64, topicID uuid.UUID, leaderEpoch *int32) error {
@@ -129,12 +144,12 @@ func (s *Store) Reposition(ctx context.Context, p *Position, next int64, topicID
 	if topicID != uuid.Nil {
 		id = &topicID
 	}
-	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.sql.reposition, p.id, p.Epoch, next, id)
+	err := s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.db.SQL(repositionSQL), p.id, p.Epoch, next, id)
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, s.sql.setLeaderEpoch, p.Consumer, p.Topic, []int32{p.Partition}, []*int32{leaderEpoch})
+		_, err = tx.Exec(ctx, s.db.SQL(setLeaderEpochSQL), p.Consumer, p.Topic, []int32{p.Partition}, []*int32{leaderEpoch})
 		return err
 	})
 	if err != nil {
@@ -144,28 +159,38 @@ func (s *Store) Reposition(ctx context.Context, p *Position, next int64, topicID
 	return nil
 }
 
+const excuseSQL = `update firstseen.positions set fruitless = greatest(fruitless - 1, 0) where position_id = $1 and epoch = $2`
+
 // Excuse takes back that this owner has acquired the position without moving it, and nothing of what owners before it left:
 // it came to its end before it handled anything. Call it once.
 func (s *Store) Excuse(ctx context.Context, p *Position) error {
-	return s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.sql.excuse, p.id, p.Epoch)
+	return s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.db.SQL(excuseSQL), p.id, p.Epoch)
 		return err
 	})
 }
+
+const recallSQL = `update firstseen.positions set fruitless = $3 where position_id = $1 and epoch = $2`
 
 // Recall notes again that the position was acquired Fruitless times without moving: so far it has only come to where it
 // stood when it was acquired.
 func (s *Store) Recall(ctx context.Context, p *Position) error {
-	return s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.sql.recall, p.id, p.Epoch, p.Fruitless)
+	return s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.db.SQL(recallSQL), p.id, p.Epoch, p.Fruitless)
 		return err
 	})
 }
 
+const unfinishedSQL = `
+select count(*)
+from (select from firstseen.lanes l join firstseen.scopes c using (scope_id)
+	join firstseen.parked p using (scope_id, lane)
+	where l.topic = $1 and l."partition" = $2 and c.inbox = $4 limit $3) u`
+
 // Unfinished counts the inbox's parked messages of a partition, up to limit.
 func (s *Store) Unfinished(ctx context.Context, topic string, partition int32, limit int) (n int, err error) {
-	err = answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, s.sql.unfinished, topic, partition, limit, s.cfg.Inbox).Scan(&n)
+	err = db.Answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
+		return s.db.Pool.QueryRow(ctx, s.db.SQL(unfinishedSQL), topic, partition, limit, s.cfg.Inbox).Scan(&n)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("count parked messages of %s/%d: %w", topic, partition, err)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // Replay is one reading again of ranges of a topic, as it is kept.
@@ -50,8 +52,8 @@ func (s *Store) BeginReplay(ctx context.Context, r *Replay, fresh bool) (begun b
 		partitions[i], from[i], to[i] = p.Partition, p.From, p.To
 	}
 	const sql = `select firstseen.begin_replay($1, $2, $3, $4, $5, $6, $7, $8)`
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, s.inSchema(sql), r.Consumer, r.Topic, orNull(r.TopicID), r.Asked, partitions, from, to, fresh).Scan(&begun)
+	err = s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, s.db.SQL(sql), r.Consumer, r.Topic, db.OrNull(r.TopicID), r.Asked, partitions, from, to, fresh).Scan(&begun)
 	})
 	if err != nil {
 		return false, fmt.Errorf("begin replay %s of topic %s: %w", r.Consumer, r.Topic, err)
@@ -69,10 +71,10 @@ order by r."partition"`
 // Replay gives the replay of a consumer in a topic, or nil where there is none.
 func (s *Store) Replay(ctx context.Context, consumer, topic string) (*Replay, error) {
 	found := &Replay{Consumer: consumer, Topic: topic}
-	ranges, err := collect(ctx, s, func(row pgx.CollectableRow) (r ReplayRange, err error) {
+	ranges, err := db.Collect(ctx, s.db, func(row pgx.CollectableRow) (r ReplayRange, err error) {
 		var id *uuid.UUID
 		err = row.Scan(&r.Partition, &r.From, &r.To, &r.Next, &found.Asked, &found.BegunAt, &id)
-		found.TopicID = deref(id)
+		found.TopicID = db.Deref(id)
 		return r, err
 	}, replaySQL, consumer, topic)
 	if err != nil {
@@ -83,12 +85,4 @@ func (s *Store) Replay(ctx context.Context, consumer, topic string) (*Replay, er
 	}
 	found.Ranges = ranges
 	return found, nil
-}
-
-// orNull is a null where there is no ID.
-func orNull(id uuid.UUID) *uuid.UUID {
-	if id == uuid.Nil {
-		return nil
-	}
-	return &id
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // RerunFilter picks processed messages of one handler.
@@ -123,8 +125,8 @@ func (s *Store) rerun(ctx context.Context, messages []RerunMessage, by By) (n in
 	}
 	var busyScopes []int32
 	var busyLanes []string
-	err = s.inLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, s.inSchema(rerunSQL), received, seqs, lanes, by.Actor, by.Why).Scan(&n, &busyScopes, &busyLanes)
+	err = s.db.InLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, s.db.SQL(rerunSQL), received, seqs, lanes, by.Actor, by.Why).Scan(&n, &busyScopes, &busyLanes)
 	})
 	if err != nil {
 		return 0, err
@@ -197,7 +199,7 @@ func (f *RerunFilter) narrowed(inbox string) *condition {
 // processedByID goes from the IDs through the primary keys.
 func (s *Store) processedByID(ctx context.Context, f RerunFilter) ([]RerunMessage, error) {
 	c := f.narrowed(s.cfg.Inbox)
-	return collect(ctx, s, f.scan, processedSQL+`
+	return db.Collect(ctx, s.db, f.scan, processedSQL+`
 join firstseen.message_dedup d on d.scope_id = s.scope_id
 join firstseen.inbox m on m.received_at = d.first_seen_at and m.scope_id = d.scope_id and m.message_id = d.message_id`+
 		strings.ReplaceAll(c.where(), "m.message_id = any", "d.message_id = any"), c.args...)
@@ -206,7 +208,7 @@ join firstseen.inbox m on m.received_at = d.first_seen_at and m.scope_id = d.sco
 // processedSince reads the inbox back, one day after the other, the latest first.
 func (s *Store) processedSince(ctx context.Context, f RerunFilter) (found []RerunMessage, since time.Time, err error) {
 	var now time.Time
-	if err := s.pool.QueryRow(ctx, `select now()`).Scan(&now); err != nil {
+	if err := s.db.Pool.QueryRow(ctx, `select now()`).Scan(&now); err != nil {
 		return nil, since, err
 	}
 	since, to := f.From, f.To
@@ -223,7 +225,7 @@ func (s *Store) processedSince(ctx context.Context, f RerunFilter) (found []Reru
 		}
 		c := f.narrowed(s.cfg.Inbox)
 		var some []RerunMessage
-		some, err = collect(ctx, s, f.scan, processedSQL+` join firstseen.inbox m using (scope_id)`+c.where()+c.limit(maxRerun), c.args...)
+		some, err = db.Collect(ctx, s.db, f.scan, processedSQL+` join firstseen.inbox m using (scope_id)`+c.where()+c.limit(maxRerun), c.args...)
 		found, to = append(found, some...), f.From
 	}
 	return found, since, err
@@ -255,7 +257,7 @@ order by w.id
 limit 100`
 
 func (s *Store) missingRerun(ctx context.Context, f RerunFilter) ([]MissingRerun, error) {
-	return collect(ctx, s, func(row pgx.CollectableRow) (m MissingRerun, err error) {
+	return db.Collect(ctx, s.db, func(row pgx.CollectableRow) (m MissingRerun, err error) {
 		var id string
 		if err = row.Scan(&id, &m.Why); err == nil {
 			m.ID, err = uuid.Parse(id)

@@ -8,6 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // ErrPositionInUse says that a position can't be moved because its owner's transaction stays open.
@@ -27,8 +29,8 @@ func (s *Store) ResetPositions(ctx context.Context, consumer, topic string, topi
 		partitions, offsets = append(partitions, p), append(offsets, offset)
 	}
 	const sql = `select firstseen.reset_position($1, $2, $3, $4, $5, $6, $7, $8)`
-	err := s.inLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.inSchema(sql), s.cfg.Inbox, consumer, topic, orNull(topicID), partitions, offsets, by.Actor, by.Why)
+	err := s.db.InLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.db.SQL(sql), s.cfg.Inbox, consumer, topic, db.OrNull(topicID), partitions, offsets, by.Actor, by.Why)
 		return err
 	})
 	var pg *pgconn.PgError

@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // chunkAim is how long a transaction should take that deletes IDs, and chunkLimit ends it: a copy of an ID that it is
@@ -69,11 +71,11 @@ func (s *Store) forgetChunk(ctx context.Context, f *forgetting) (n int64, err er
 	}
 	var next *int64
 	began := time.Now()
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := limitTx(ctx, tx, chunkLimit, limit); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, s.inSchema(forgetSQL), s.cfg.Inbox, f.handlers, f.before, f.from, f.pages, f.by.Actor, f.by.Why).Scan(&n, &next)
+		return tx.QueryRow(ctx, s.db.SQL(forgetSQL), s.cfg.Inbox, f.handlers, f.before, f.from, f.pages, f.by.Actor, f.by.Why).Scan(&n, &next)
 	})
 	took := time.Since(began)
 	switch {
@@ -127,17 +129,17 @@ func (s *Store) EstimateForget(ctx context.Context, before map[string]time.Time)
 		handlers, times = append(handlers, handler), append(times, at)
 	}
 	found := map[string]int64{}
-	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err := s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := limitTx(ctx, tx, "1s", sizeLimit); err != nil {
 			return err
 		}
 		var pages int64
-		if err := tx.QueryRow(ctx, s.inSchema(`select pg_relation_size('firstseen.message_dedup') / current_setting('block_size')::int`)).Scan(&pages); err != nil {
+		if err := tx.QueryRow(ctx, s.db.SQL(`select pg_relation_size('firstseen.message_dedup') / current_setting('block_size')::int`)).Scan(&pages); err != nil {
 			return err
 		}
 		percent := min(100, 1000*100/float64(max(1, pages)))
 		sql := strings.Replace(estimateSQL, "PERCENT", fmt.Sprintf("%.6f", percent), 1)
-		rows, err := tx.Query(ctx, s.inSchema(sql), s.cfg.Inbox, handlers, times)
+		rows, err := tx.Query(ctx, s.db.SQL(sql), s.cfg.Inbox, handlers, times)
 		if err != nil {
 			return err
 		}
@@ -165,7 +167,7 @@ group by w.handler`
 
 // Handlers lists the handlers that have seen a message in the store's inbox.
 func (s *Store) Handlers(ctx context.Context) ([]string, error) {
-	names, err := collect(ctx, s, pgx.RowTo[string], `select distinct handler from firstseen.scopes where inbox = $1 order by handler`, s.cfg.Inbox)
+	names, err := db.Collect(ctx, s.db, pgx.RowTo[string], `select distinct handler from firstseen.scopes where inbox = $1 order by handler`, s.cfg.Inbox)
 	if err != nil {
 		return nil, fmt.Errorf("list handlers of inbox %s: %w", s.cfg.Inbox, err)
 	}
@@ -197,7 +199,7 @@ type upkept struct {
 
 // upkeep reads what retention has deleted in an inbox; that without a name is the days of all of them.
 func (s *Store) upkeep(ctx context.Context, inbox string) ([]upkept, error) {
-	return collect(ctx, s, func(row pgx.CollectableRow) (u upkept, err error) {
+	return db.Collect(ctx, s.db, func(row pgx.CollectableRow) (u upkept, err error) {
 		return u, row.Scan(&u.handler, &u.before, &u.swept, &u.removed)
 	}, `select handler, before, swept, removed from firstseen.upkeep where inbox = $1 order by handler`, inbox)
 }
@@ -222,7 +224,7 @@ order by p.consumer, p.topic, p."partition"`
 // Reaches lists the positions of all consumers of the schema, whichever inbox they use, but those of replays that are
 // over.
 func (s *Store) Reaches(ctx context.Context) ([]Reach, error) {
-	reaches, err := collect(ctx, s, func(row pgx.CollectableRow) (r Reach, err error) {
+	reaches, err := db.Collect(ctx, s.db, func(row pgx.CollectableRow) (r Reach, err error) {
 		return r, row.Scan(&r.Consumer, &r.Topic, &r.Partition, &r.Next, &r.ReplayTo)
 	}, reachesSQL)
 	if err != nil {
@@ -236,11 +238,11 @@ func (s *Store) Reaches(ctx context.Context) ([]Reach, error) {
 func (s *Store) Exclusively(ctx context.Context, do func(context.Context) error) error {
 	var tx pgx.Tx
 	var mine bool
-	err := answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) (err error) {
-		if tx, err = s.pool.BeginTx(ctx, pinned); err != nil {
+	err := db.Answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) (err error) {
+		if tx, err = s.db.Pool.BeginTx(ctx, db.Pinned); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, s.inSchema(`select set_config('idle_in_transaction_session_timeout', '0', true) is not null
+		return tx.QueryRow(ctx, s.db.SQL(`select set_config('idle_in_transaction_session_timeout', '0', true) is not null
 			and firstseen.claim_upkeep()`)).Scan(&mine)
 	})
 	if tx != nil {
@@ -267,7 +269,7 @@ type InboxDay struct {
 
 // InboxDaysBefore lists the days of the inbox that ended by then, all inboxes of the schema together.
 func (s *Store) InboxDaysBefore(ctx context.Context, before time.Time) (days []InboxDay, err error) {
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		relations, err := s.readRelations(ctx, tx)
 		for _, r := range relations {
 			if !r.day.IsZero() && !r.day.Add(day).After(before) {
@@ -326,8 +328,8 @@ func (s *Store) dropDay(ctx context.Context, day time.Time, by By) (gone bool, e
 	const tries = 10
 	for try := 0; try < tries && !gone; {
 		var state string
-		err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-			return tx.QueryRow(ctx, s.inSchema(`select firstseen.drop_inbox_day($1, $2::text::date, $3, $4)`),
+		err = s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+			return tx.QueryRow(ctx, s.db.SQL(`select firstseen.drop_inbox_day($1, $2::text::date, $3, $4)`),
 				s.cfg.Inbox, day.Format(time.DateOnly), by.Actor, by.Why).Scan(&state)
 		})
 		if err != nil {
@@ -348,8 +350,8 @@ func (s *Store) dropDay(ctx context.Context, day time.Time, by By) (gone bool, e
 const trimChunk = 500
 
 func (s *Store) trim(ctx context.Context, before time.Time, by By) (n int32, err error) {
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, s.inSchema(`select firstseen.trim_inbox($1, $2, $3, $4, $5)`),
+	err = s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, s.db.SQL(`select firstseen.trim_inbox($1, $2, $3, $4, $5)`),
 			s.cfg.Inbox, before, trimChunk, by.Actor, by.Why).Scan(&n)
 	})
 	if ranOutOfTime(err) {

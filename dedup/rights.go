@@ -2,29 +2,13 @@ package dedup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
-
-// codeNoRight is insufficient_privilege.
-const codeNoRight = "42501"
-
-// rolesAdvice is what to do where a login may not have what is firstseen's own.
-const rolesAdvice = "run `firstseen migrate print --roles | psql`, again after each upgrade, and grant the login its role: " +
-	"firstseen_consumer, or firstseen_operator to a person"
-
-// rightsError adds to an error of the store's own statements what to do, where Postgres said that a right is missing.
-func rightsError(err error) error {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == codeNoRight {
-		return fmt.Errorf("%w: %s", err, rolesAdvice)
-	}
-	return err
-}
 
 // missingRightsSQL is what roles.sql grants to firstseen_consumer: functions that run as the owner are for others, but
 // for two.
@@ -64,7 +48,7 @@ select text from missing order by kind, text`
 // MissingRights lists what a role may not do in the store's schema that a consumer must; empty: the role of the pool. A
 // role that is not there is an error.
 func (s *Store) MissingRights(ctx context.Context, role string) ([]string, error) {
-	missing, err := collect(ctx, s, pgx.RowTo[string], missingRightsSQL, s.cfg.Schema, role)
+	missing, err := db.Collect(ctx, s.db, pgx.RowTo[string], missingRightsSQL, s.cfg.Schema, role)
 	if err != nil {
 		return nil, fmt.Errorf("look at the rights in schema %s: %w", s.cfg.Schema, err)
 	}
@@ -82,5 +66,5 @@ func (s *Store) checkRights(ctx context.Context) error {
 	if more := len(missing) - named; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Errorf("the login lacks rights of a consumer in schema %s (%s): %s", s.cfg.Schema, text, rolesAdvice)
+	return fmt.Errorf("the login lacks rights of a consumer in schema %s (%s): %s", s.cfg.Schema, text, db.RolesAdvice)
 }

@@ -7,10 +7,17 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // Park makes a new entry's state Parked: its lane's next attempt is due after a while.
 func (e *Entry) Park(due time.Duration) { e.State, e.Due = Parked, due }
+
+const (
+	joinSQL      = `select firstseen.join_lanes($1, $2, $3)`
+	joinOlderSQL = `select firstseen.join_older_lanes($1, $2, $3, $4)`
+)
 
 // Join finds the new entries whose key has unfinished earlier messages, and parks them behind those. Their Lane must
 // be set. It is for a transaction whose HasLanes says yes, and comes before the handlers.
@@ -26,12 +33,12 @@ func (t *Tx) Join(ctx context.Context, entries []*Entry) error {
 			offsets = append(offsets, e.Message.Offset)
 		}
 	}
-	sql, args := t.store.sql.join, []any{t.positionID(), int32Array(scopes.bytes()), uuidArray(lanes.bytes())}
+	sql, args := t.store.db.SQL(joinSQL), []any{t.positionID(), int32Array(scopes.bytes()), uuidArray(lanes.bytes())}
 	if t.batch.Replayed {
-		sql, args = t.store.sql.joinOlder, append(args, offsets)
+		sql, args = t.store.db.SQL(joinOlderSQL), append(args, offsets)
 	}
 	var found []int32
-	err := answered(ctx, t.store.cfg.AnswerTimeout, func(ctx context.Context) error {
+	err := db.Answered(ctx, t.store.cfg.AnswerTimeout, func(ctx context.Context) error {
 		q := &pgx.Batch{}
 		q.Queue(t.session.role)
 		q.Queue(sql, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&found) })
@@ -56,6 +63,13 @@ func (t *Tx) positionID() *int32 {
 	return nil
 }
 
+const (
+	parkSQL            = `select firstseen.park($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`
+	setApartSQL        = `select firstseen.set_apart($1, $2)`
+	burySQL            = `select firstseen.bury($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`
+	recordConflictsSQL = `select firstseen.record_conflicts($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+)
+
 // settle writes what is not simply processed: parked and dead messages, and conflicts. It costs a round trip only
 // where there are any.
 func (t *Tx) settle(ctx context.Context) error {
@@ -74,16 +88,16 @@ func (t *Tx) settle(ctx context.Context) error {
 	q := &pgx.Batch{}
 	q.Queue(t.session.role)
 	if len(parked) > 0 {
-		q.Queue(t.store.sql.park, append([]any{t.positionID()}, parkColumns(parked)...)...)
+		q.Queue(t.store.db.SQL(parkSQL), append([]any{t.positionID()}, parkColumns(parked)...)...)
 	}
 	if scopes, lanes := apart(parked); scopes != nil {
-		q.Queue(t.store.sql.setApart, scopes, lanes)
+		q.Queue(t.store.db.SQL(setApartSQL), scopes, lanes)
 	}
 	if len(dead) > 0 {
-		q.Queue(t.store.sql.bury, buryColumns(dead)...)
+		q.Queue(t.store.db.SQL(burySQL), buryColumns(dead)...)
 	}
 	if len(conflicts) > 0 {
-		q.Queue(t.store.sql.conflicts, conflictColumns(conflicts)...)
+		q.Queue(t.store.db.SQL(recordConflictsSQL), conflictColumns(conflicts)...)
 	}
 	if q.Len() == 1 {
 		return nil

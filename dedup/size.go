@@ -75,7 +75,7 @@ const sizeLimit = "15s"
 
 // Size measures what is kept. It reads statistics, sizes of files and a bounded number of pages, never a whole table.
 func (s *Store) Size(ctx context.Context) (size Size, err error) {
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := limitTx(ctx, tx, "1s", sizeLimit); err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ func limitTx(ctx context.Context, tx pgx.Tx, lock, statement string) error {
 
 func (s *Store) size(ctx context.Context, tx pgx.Tx) (Size, error) {
 	var size Size
-	err := tx.QueryRow(ctx, s.inSchema(usedSQL)).Scan(&size.At, &size.Used, &size.Began)
+	err := tx.QueryRow(ctx, s.db.SQL(usedSQL)).Scan(&size.At, &size.Used, &size.Began)
 	if err != nil {
 		return size, err
 	}
@@ -106,7 +106,7 @@ func (s *Store) size(ctx context.Context, tx pgx.Tx) (Size, error) {
 	}
 	size.add(relations)
 	dedup := size.Tables[0]
-	if size.IDIndex.Bytes, err = idIndexBytes(ctx, tx, s.inSchema(idIndexSQL)); err != nil {
+	if size.IDIndex.Bytes, err = idIndexBytes(ctx, tx, s.db.SQL(idIndexSQL)); err != nil {
 		return size, err
 	}
 	size.IDIndex.Fresh = freshIDIndex(dedup.Rows)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // relation is one table's file, with what belongs to it.
@@ -45,14 +47,14 @@ func (s *Store) relations(ctx context.Context, tx pgx.Tx) ([]relation, error) {
 }
 
 func (s *Store) readRelations(ctx context.Context, tx pgx.Tx) ([]relation, error) {
-	rows, err := tx.Query(ctx, s.inSchema(relationsSQL), s.cfg.Schema)
+	rows, err := tx.Query(ctx, s.db.SQL(relationsSQL), s.cfg.Schema)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r relation, err error) {
 		var day *time.Time
 		err = row.Scan(&r.group, &r.name, &r.pages, &r.bytes, &r.rows, &day)
-		r.day = deref(day)
+		r.day = db.Deref(day)
 		return r, err
 	})
 }
@@ -108,7 +110,7 @@ func (s *Store) scopeSizes(ctx context.Context, tx pgx.Tx, size *Size) error {
 }
 
 func (s *Store) readShares(ctx context.Context, tx pgx.Tx, size *Size, sql string, args ...any) error {
-	rows, err := tx.Query(ctx, s.inSchema(sql), args...)
+	rows, err := tx.Query(ctx, s.db.SQL(sql), args...)
 	if err != nil {
 		return err
 	}
@@ -116,7 +118,7 @@ func (s *Store) readShares(ctx context.Context, tx pgx.Tx, size *Size, sql strin
 		var at *time.Time
 		err = row.Scan(&f.Inbox, &f.Handler, &f.Tenant, &f.Share, &at)
 		f.Rows = int64(f.Share * float64(size.Tables[0].Rows))
-		size.ScopesAt = deref(at)
+		size.ScopesAt = db.Deref(at)
 		return f, err
 	})
 	return err
@@ -128,8 +130,8 @@ func (s *Store) firstReceived(ctx context.Context, tx pgx.Tx, firstDay time.Time
 		return time.Time{}, nil
 	}
 	var at *time.Time
-	err := tx.QueryRow(ctx, s.inSchema(`select min(received_at) from firstseen.inbox`)).Scan(&at)
-	return deref(at), err
+	err := tx.QueryRow(ctx, s.db.SQL(`select min(received_at) from firstseen.inbox`)).Scan(&at)
+	return db.Deref(at), err
 }
 
 const day = 24 * time.Hour

@@ -8,14 +8,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/firstseen/firstseen/dedup/internal/db"
 	"github.com/firstseen/firstseen/migrations"
 	"github.com/firstseen/firstseen/migrations/dial"
 )
@@ -65,76 +64,11 @@ func (c *Config) setDefaults() error {
 
 // Store is an inbox in a Postgres database. It is safe for concurrent use.
 type Store struct {
-	pool   *pgxpool.Pool
+	db     *db.DB
 	cfg    Config
-	sql    statements
 	scopes scopeCache
 
 	makesSessions bool // the pool sets something in each connection's session
-}
-
-// statements are the store's queries, spelled for its schema.
-type statements struct {
-	accept, inbox, commit, acquire, join, joinOlder, park, bury, conflicts, claimLanes, loadLanes, releaseLanes, finishLanes, announceAttempt, setApart, uncountAttempt, excuse, recall, unfinished, reposition, begin, leaderEpoch, setLeaderEpoch, known, scopes, partitions, version, checkDeferred string
-}
-
-func statementsFor(schema string) statements {
-	s := pgx.Identifier{schema}.Sanitize()
-	return statements{
-		accept: `select outcomes, has_lanes, seq from ` + s + `.accept($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-		inbox: `copy ` + s + `.inbox (seq, scope_id, message_id, raw_id, topic, "partition", "offset", produced_at,
-			raw_timestamp, key, headers, payload) from stdin binary; `,
-		commit:          `select ` + s + `.seal(); commit`,
-		checkDeferred:   `select ` + s + `.seal(); set constraints all immediate`,
-		join:            `select ` + s + `.join_lanes($1, $2, $3)`,
-		joinOlder:       `select ` + s + `.join_older_lanes($1, $2, $3, $4)`,
-		park:            `select ` + s + `.park(` + parameters(17) + `)`,
-		bury:            `select ` + s + `.bury(` + parameters(15) + `)`,
-		conflicts:       `select ` + s + `.record_conflicts(` + parameters(11) + `)`,
-		claimLanes:      `select scope_id, tenant, lane, claims, claim from ` + s + `.claim_lanes($1, $2, $3, $4)`,
-		loadLanes:       loadLanes(s),
-		releaseLanes:    `select ` + s + `.release_lanes($1, $2, $3, $4)`,
-		finishLanes:     `select ` + s + `.finish_lanes(` + parameters(11) + `)`,
-		announceAttempt: `select * from ` + s + `.announce_attempt(` + parameters(6) + `)`,
-		setApart:        `select ` + s + `.set_apart($1, $2)`,
-		uncountAttempt:  `select ` + s + `.uncount_attempt($1, $2, $3)`,
-		excuse:          `update ` + s + `.positions set fruitless = greatest(fruitless - 1, 0) where position_id = $1 and epoch = $2`,
-		recall:          `update ` + s + `.positions set fruitless = $3 where position_id = $1 and epoch = $2`,
-		unfinished: `select count(*) from (select from ` + s + `.lanes l join ` + s + `.scopes c using (scope_id)
-			join ` + s + `.parked p using (scope_id, lane)
-			where l.topic = $1 and l."partition" = $2 and c.inbox = $4 limit $3) u`,
-		acquire: `select position_id, epoch, next_offset, topic_id, evicted, fruitless
-			from ` + s + `.acquire($1, $2, $3, $4, $5)`,
-		reposition:  `select ` + s + `.reposition($1, $2, $3, $4)`,
-		begin:       `select ` + s + `.begin_topic($1, $2, $3, $4, $5)`,
-		leaderEpoch: `select leader_epoch from ` + s + `.positions where position_id = $1 and leader_epoch_at = next_offset`,
-		setLeaderEpoch: `update ` + s + `.positions p set leader_epoch = e.leader_epoch, leader_epoch_at = p.next_offset
-			from unnest($3::int[], $4::int[]) e ("partition", leader_epoch)
-			where p.consumer = $1 and p.topic = $2 and p."partition" = e."partition"`,
-		known:      `select exists (select from ` + s + `.positions where consumer = $1 and topic = $2 and next_offset is not null)`,
-		scopes:     `select handler, tenant, scope_id from ` + s + `.resolve_scopes($1, $2, $3)`,
-		partitions: `select ` + s + `.make_partitions($1)`,
-		version: `select coalesce(max(version_id) filter (where is_applied), 0)
-			from ` + s + `.` + migrations.VersionTable,
-	}
-}
-
-// loadLanes looks for a message's raw timestamp only where it has no other.
-func loadLanes(schema string) string {
-	number := `(select p.raw_timestamp from ` + schema + `.parked p where m.produced_at is null
-		and p.scope_id = m.scope_id and p.lane = m.lane and p."offset" = m."offset" and p.message_id = m.message_id)`
-	return `select m.scope_id, m.lane, m.message_id, m.raw_id, m.topic, m."partition", m."offset", ` + numberOf("m.produced_at", number) + `,
-		m.attempts, m.parked_at, m.key, m.headers, m.payload
-	from ` + schema + `.load_lanes($1, $2, $3, $4, $5) m`
-}
-
-// parameters is $1 to $n.
-func parameters(n int) string {
-	names := make([]string, n)
-	for i := range names {
-		names[i] = "$" + strconv.Itoa(i+1)
-	}
-	return strings.Join(names, ", ")
 }
 
 // Open checks that the database is in UTF8, that the schema is there at the version this build needs and that the login may do what a consumer must,
@@ -154,7 +88,8 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, fmt.Errorf("open inbox: %w", err)
 	}
-	s := &Store{pool: pool, cfg: cfg, sql: statementsFor(cfg.Schema), makesSessions: pool.Config().AfterConnect != nil}
+	s := newStore(pool, cfg)
+	s.makesSessions = pool.Config().AfterConnect != nil
 	if err := s.checkEncoding(ctx); err != nil {
 		return nil, fmt.Errorf("open inbox %s: %w", cfg.Inbox, err)
 	}
@@ -170,11 +105,18 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	return s, nil
 }
 
+func newStore(pool *pgxpool.Pool, cfg Config) *Store {
+	return &Store{cfg: cfg, db: &db.DB{Pool: pool, Schema: migrations.Schema(cfg.Schema), Inbox: cfg.Inbox, Answer: cfg.AnswerTimeout}}
+}
+
 // Inbox is the name that the store was opened with.
 func (s *Store) Inbox() string { return s.cfg.Inbox }
 
-// PoolStat is how the store's pool is used now.
-func (s *Store) PoolStat() *pgxpool.Stat { return s.pool.Stat() }
+// Pool is the pool that the store was opened with.
+func (s *Store) Pool() *pgxpool.Pool { return s.db.Pool }
+
+// Config is what the store was opened with, defaults filled in.
+func (s *Store) Config() Config { return s.cfg }
 
 // SchemaError says that the database's schema is not the one this build needs.
 type SchemaError struct {
@@ -196,8 +138,8 @@ func (e *SchemaError) Error() string {
 
 func (s *Store) checkEncoding(ctx context.Context) error {
 	var encoding string
-	err := answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, `select current_setting('server_encoding')`).Scan(&encoding)
+	err := db.Answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
+		return s.db.Pool.QueryRow(ctx, `select current_setting('server_encoding')`).Scan(&encoding)
 	})
 	if err != nil {
 		return err
@@ -205,15 +147,17 @@ func (s *Store) checkEncoding(ctx context.Context) error {
 	return migrations.NeedsEncoding(encoding)
 }
 
+const versionSQL = `select coalesce(max(version_id) filter (where is_applied), 0) from firstseen.` + migrations.VersionTable
+
 func (s *Store) checkVersion(ctx context.Context) error {
 	var found int64
-	err := answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error { return s.pool.QueryRow(ctx, s.sql.version).Scan(&found) })
+	err := db.Answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error { return s.db.Pool.QueryRow(ctx, s.db.SQL(versionSQL)).Scan(&found) })
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000") { // undefined_table, invalid_schema_name
 		err = nil
 	}
 	if err != nil {
-		return fmt.Errorf("read version of schema %s: %w", s.cfg.Schema, rightsError(err))
+		return fmt.Errorf("read version of schema %s: %w", s.cfg.Schema, db.RightsError(err))
 	}
 	if found != migrations.Latest() {
 		return &SchemaError{Schema: s.cfg.Schema, Found: found, Need: migrations.Latest()}
@@ -232,8 +176,8 @@ type Server struct {
 
 // Server asks the server how it is.
 func (s *Store) Server(ctx context.Context) (server Server, err error) {
-	err = answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, `select pg_postmaster_start_time(),
+	err = db.Answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
+		return s.db.Pool.QueryRow(ctx, `select pg_postmaster_start_time(),
 			not pg_is_in_recovery() and not current_setting('transaction_read_only')::boolean`).Scan(&server.Started, &server.Writable)
 	})
 	if err != nil {
@@ -242,38 +186,18 @@ func (s *Store) Server(ctx context.Context) (server Server, err error) {
 	return server, nil
 }
 
+const makePartitionsSQL = `select firstseen.make_partitions($1)`
+
 // MakePartitions makes the inbox's partitions for today and the configured number of days ahead, and returns
 // how many it made. Call it at least once a day; a missing partition is no failure, its rows go to the
 // default partition until the next call.
 func (s *Store) MakePartitions(ctx context.Context) (int, error) {
 	var made int
-	err := s.inLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, s.sql.partitions, s.cfg.PartitionDays).Scan(&made)
+	err := s.db.InLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, s.db.SQL(makePartitionsSQL), s.cfg.PartitionDays).Scan(&made)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("make inbox partitions: %w", err)
 	}
 	return made, nil
-}
-
-// pinned is what every transaction of the store is, whatever the defaults of the database and the role are. That it may
-// write is not among it: default_transaction_read_only is a brake that is pulled on purpose, on a full disk say.
-var pinned = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
-
-// inTx does something in a transaction that is short: within the time limit for an answer.
-func (s *Store) inTx(ctx context.Context, f func(context.Context, pgx.Tx) error) error {
-	return s.inTxWithin(ctx, s.cfg.AnswerTimeout, f)
-}
-
-// longLimit is for what may have much to do, or wait for a batch whose handler takes its time.
-const longLimit = 10 * time.Minute
-
-func (s *Store) inLongTx(ctx context.Context, f func(context.Context, pgx.Tx) error) error {
-	return s.inTxWithin(ctx, longLimit, f)
-}
-
-func (s *Store) inTxWithin(ctx context.Context, limit time.Duration, f func(context.Context, pgx.Tx) error) error {
-	return answered(ctx, limit, func(ctx context.Context) error {
-		return pgx.BeginTxFunc(ctx, s.pool, pinned, func(tx pgx.Tx) error { return f(ctx, tx) })
-	})
 }

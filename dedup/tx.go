@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/firstseen/firstseen/dedup/failure"
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // ErrEnded is returned where a handler ended, or tried to end, the transaction that it was given.
@@ -48,15 +49,17 @@ func (t *Tx) Check() error {
 	return t.handler.Check()
 }
 
+const checkDeferredSQL = `select firstseen.seal(); set constraints all immediate`
+
 // CheckDeferred finds out what the commit would fail on: a constraint that a handler has deferred, or another transaction in
 // this one's place. It changes nothing.
 func (t *Tx) CheckDeferred(ctx context.Context) error {
-	return positionError(t.exec(ctx, rehearse(t.session.role+`; `+t.store.sql.checkDeferred)))
+	return positionError(t.exec(ctx, rehearse(t.session.role+`; `+t.store.db.SQL(checkDeferredSQL))))
 }
 
 // exec runs statements that return nothing, in one round trip.
 func (t *Tx) exec(ctx context.Context, sql string) error {
-	return answered(ctx, t.store.cfg.AnswerTimeout, func(ctx context.Context) error {
+	return db.Answered(ctx, t.store.cfg.AnswerTimeout, func(ctx context.Context) error {
 		_, err := t.conn.Conn().PgConn().Exec(ctx, sql).ReadAll()
 		return err
 	})
@@ -83,7 +86,7 @@ func (t *Tx) Commit(ctx context.Context) error {
 	if err := t.shut(); err != nil {
 		return fmt.Errorf("commit %s: %w", t.batch, err)
 	}
-	err := answered(ctx, t.store.answerTo(t.batch.bytes()), t.writeAndCommit)
+	err := db.Answered(ctx, t.store.answerTo(t.batch.bytes()), t.writeAndCommit)
 	if err != nil {
 		t.rollback(ctx)
 		return fmt.Errorf("commit %s: %w", t.batch, positionError(err))
@@ -94,20 +97,26 @@ func (t *Tx) Commit(ctx context.Context) error {
 	return nil
 }
 
+const (
+	copyInboxSQL = `copy firstseen.inbox (seq, scope_id, message_id, raw_id, topic, "partition", "offset", produced_at,
+		raw_timestamp, key, headers, payload) from stdin binary; `
+	commitSQL = `select firstseen.seal(); commit`
+)
+
 func (t *Tx) writeAndCommit(ctx context.Context) error {
 	if t.lanes != nil {
 		if err := t.finishLanes(ctx); err != nil {
 			return err
 		}
-		return t.end(ctx, t.store.sql.commit, nil)
+		return t.end(ctx, t.store.db.SQL(commitSQL), nil)
 	}
 	if err := t.settle(ctx); err != nil {
 		return err
 	}
 	if rows := t.inboxRows(); rows.n > 0 {
-		return t.end(ctx, t.store.sql.inbox+t.store.sql.commit, rows)
+		return t.end(ctx, t.store.db.SQL(copyInboxSQL+commitSQL), rows)
 	}
-	return t.end(ctx, t.store.sql.commit, nil)
+	return t.end(ctx, t.store.db.SQL(commitSQL), nil)
 }
 
 // end sends the last statements as one simple query: the role, COPY, seal, commit and what puts the session back are one

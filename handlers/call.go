@@ -88,13 +88,13 @@ type acquires struct {
 }
 
 func (p *Processor) acquires() acquires {
-	return acquires{p.cfg.Store, p.cfg.Store.PoolStat().CanceledAcquireCount()}
+	return acquires{p.cfg.Store, p.cfg.Store.Pool().Stat().CanceledAcquireCount()}
 }
 
 // waited marks an error of time as ErrNoConnection where it came with a wait that was given up since.
 func (a acquires) waited(err error) error {
 	isOfTime := errors.Is(err, ErrHandlerTimeout) || failure.Of(err) == failure.Silent
-	if isOfTime && a.store.PoolStat().CanceledAcquireCount() > a.count {
+	if isOfTime && a.store.Pool().Stat().CanceledAcquireCount() > a.count {
 		return fmt.Errorf("%w: %w", ErrNoConnection, err)
 	}
 	return err

@@ -102,7 +102,7 @@ where case cardinality(part) when 1 then n.nspname = any (current_schemas(true))
 order by 2`
 
 func lookUp(ctx context.Context, pool *pgxpool.Pool, schema, name, role string) ([]function, error) {
-	message := pgx.Identifier{schema, "message"}.Sanitize()
+	message := migrations.Schema(schema).SQL("firstseen.message")
 	var there bool
 	if err := pool.QueryRow(ctx, `select to_regtype($1) is not null`, message).Scan(&there); err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func signatures(found []function) string {
 // statement calls the function. The rows of unnest come in the order of ordinal, so nothing is sorted.
 func (f function) statement(schema string) string {
 	message := `row(m.id, m.raw_id, m.tenant, m.topic, m."partition", m."offset", m.produced_at, m.key, m.payload,
-		m.headers)::` + pgx.Identifier{schema, "message"}.Sanitize()
+		m.headers)::` + migrations.Schema(schema).SQL("firstseen.message")
 	from := ` from ` + dedup.UnnestColumns + ` order by m.ordinal`
 	if f.Takes == "batch" {
 		return `select ` + f.Name + `(array(select ` + message + from + `))`

@@ -262,7 +262,7 @@ func (p *patient) look(ctx context.Context, do func(pgx.Tx) error) error {
 
 // inSchema spells a statement, which is written for the schema firstseen, for the case's.
 func (p *patient) inSchema(sql string) string {
-	return strings.ReplaceAll(sql, "firstseen.", pgx.Identifier{p.Schema}.Sanitize()+".")
+	return migrations.Schema(p.Schema).SQL(sql)
 }
 
 // query reads rows into structs, column by column.
