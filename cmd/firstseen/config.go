@@ -84,7 +84,7 @@ Exit codes: 0 printed, 1 it failed, 2 wrong usage.`,
 		Example: "  firstseen config schema > firstseen.schema.json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), string(config.Schema()))
+			_, err := fmt.Fprint(cmd.OutOrStdout(), config.Schema())
 			return err
 		},
 	}

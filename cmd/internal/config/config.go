@@ -1,8 +1,8 @@
 // Package config is what an operator says: one YAML file and the environment enter, a [Config] that has been
 // checked to the last key leaves, or an [*Error] that lists every fault at once.
 //
-// The comments of the structs' fields are the reference of the keys: `firstseen config example` and `config schema` are
-// made of them. A key's comment says "Required." or "Required, unless KEY is given.", or "Default VALUE" as it is written
+// The comments of the structs' fields are the reference of the keys: example.yaml and schema.json are written from them by
+// go generate. A key's comment says "Required." or "Required, unless KEY is given.", or "Default VALUE" as it is written
 // in the file, or "Default: " and in words what holds without a value. A test holds VALUE against what takes effect.
 //
 // Every key can be given by an environment variable instead, which wins over the file: FIRSTSEEN_ and the key in
