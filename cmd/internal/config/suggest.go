@@ -3,7 +3,21 @@ package config
 import (
 	"fmt"
 	"strings"
+
+	"github.com/agnivade/levenshtein"
 )
+
+// Nearest is which of the known names was probably meant by one that is none of them; empty: none is like it.
+func Nearest(name string, known []string) (nearest string) {
+	least := 0
+	for _, k := range known {
+		d := levenshtein.ComputeDistance(bare(name), bare(k))
+		if alike(bare(name), bare(k), d) && (nearest == "" || d < least) {
+			nearest, least = k, d
+		}
+	}
+	return nearest
+}
 
 // unknownKey says what the writer of an unknown key may have meant.
 func unknownKey(path string) Fault {
@@ -35,7 +49,7 @@ func nearestKey(section, name string) string {
 	best, bestDistance := "", 0
 	for _, k := range keys {
 		s, known := split(k.path)
-		d := 2 * distance(bare(name), bare(known))
+		d := 2 * levenshtein.ComputeDistance(bare(name), bare(known))
 		near := s == section && alike(bare(name), bare(known), d/2) || d == 0
 		if s != section {
 			d += 3 // one wrong letter here is more likely, two are less
@@ -54,7 +68,7 @@ func unknownVariable(name string) Fault {
 	for _, k := range keys {
 		v := k.variable()
 		known := strings.ToLower(strings.TrimPrefix(v, prefix))
-		d := distance(bare(meant), bare(known))
+		d := levenshtein.ComputeDistance(bare(meant), bare(known))
 		if v != "" && (isTypo(bare(meant), bare(known), d) || sameEnd(meant, k)) && (best == "" || d < bestDistance) {
 			best, bestDistance = v, d
 		}
@@ -82,24 +96,4 @@ func isTypo(name, known string, distance int) bool { return 3*distance <= max(le
 // bare drops what people spell in different ways.
 func bare(name string) string {
 	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(name))
-}
-
-// distance is Levenshtein's.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
-		}
-	}
-	return row[len(b)]
 }
