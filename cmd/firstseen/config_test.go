@@ -36,8 +36,8 @@ func TestConfigPrintListsAllFaults(t *testing.T) {
 	stdout, stderr, code := command(t, "config", "print", "--config", path)
 	require.Equal(t, exitUsage, code)
 	require.Empty(t, stdout)
-	require.Contains(t, stderr, "grup: unknown key; did you mean group?")
-	require.Contains(t, stderr, "http.rate: must be above 0")
+	require.Contains(t, stderr, "grup (line 1, column 1): unknown key; did you mean group?")
+	require.Contains(t, stderr, "http.rate (line 2, column 8): must be above 0")
 }
 
 func TestConfigExampleIsTakenByRunCheck(t *testing.T) {

@@ -17,8 +17,8 @@ func TestRunReloadsItsConfig(t *testing.T) {
 
 	p.reload(text + "http: {rate: 0}\nhelth: {}\n")
 	p.awaitLog("config not reloaded: it has faults, and the one before stays")
-	require.Contains(t, p.log.String(), "http.rate: must be above 0")
-	require.Contains(t, p.log.String(), "helth: unknown key; did you mean health?")
+	require.Regexp(t, `http\.rate \(line \d+, column 8\): must be above 0`, p.log.String())
+	require.Regexp(t, `helth \(line \d+, column 1\): unknown key; did you mean health\?`, p.log.String())
 
 	p.reload(text + "log: {level: error}\nmax_parked: 5\nhttp: {write_token: a-token-for-writers}\n")
 	p.awaitLog(`changed="log.level, http.write_token"`)

@@ -149,8 +149,8 @@ func TestRunRefusesWhatTryingAgainDoesNotMend(t *testing.T) {
 		"wrong password":        {s.config(withLogin(t, s.db.DSN, "nobody", "hunter2")), "nobody"},
 		"no database":           {s.config(withPath(t, s.db.DSN, "/none")), `database "none" does not exist`},
 		"no function":           {strings.Replace(s.config(s.db.DSN), "book_order", "none", 1), "handler book of topic " + s.topic + ": function billing.none: there is none of that name"},
-		"wrong config":          {s.config(s.db.DSN) + "nonsense: 1", "nonsense: unknown key"},
-		"wrong type":            {s.config(s.db.DSN) + "inbox: 1", "inbox: is not a text"},
+		"wrong config":          {s.config(s.db.DSN) + "nonsense: 1", "column 1): unknown key"},
+		"wrong type":            {s.config(s.db.DSN) + "inbox: 1", "column 1): is not a text"},
 		"no such function name": {strings.Replace(s.config(s.db.DSN), "billing.book_order", "a..b", 1), "a..b"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,7 +21,7 @@ func TestDeadLetterTopicReachesTheConsumer(t *testing.T) {
 
 func TestDeadLetterTopicMustBeAnotherTopicWithAName(t *testing.T) {
 	_, err := loadText(t, minimal+"dead_letter_topic: orders\n")
-	require.ErrorContains(t, err, "dead_letter_topic: is the topic of topics[0]")
+	require.ErrorContains(t, err, "dead_letter_topic (line 6, column 1): is the topic of topics[0]")
 	_, err = loadText(t, minimal+"dead_letter_topic: dead letters\n")
-	require.ErrorContains(t, err, "dead_letter_topic: is no name of a topic")
+	require.ErrorContains(t, err, "dead_letter_topic (line 6, column 1): is no name of a topic")
 }

@@ -16,17 +16,36 @@ import (
 
 // decode puts the values into the config, each by the type of its field. Faults are collected, not returned.
 func (l *loader) decode(into *Config) {
-	var seen mapstructure.Metadata
+	l.checkKeys("", l.raw)
 	err := l.values.UnmarshalWithConf("", into, koanf.UnmarshalConf{DecoderConfig: &mapstructure.DecoderConfig{
-		TagName: "koanf", Metadata: &seen, DecodeHook: mapstructure.DecodeHookFuncValue(decodeValue),
+		TagName: "koanf", DecodeHook: mapstructure.DecodeHookFuncValue(decodeValue),
 		MatchName: func(mapKey, fieldName string) bool { return mapKey == fieldName },
 	}})
-	slices.Sort(seen.Unused)
-	for _, path := range seen.Unused {
-		l.faults = append(l.faults, unknownKey(path))
-	}
 	l.decodeFaults(err)
 	l.checkSigns(into)
+}
+
+// checkKeys finds the keys that there are none of. The decoder would name them only where it finds nothing else.
+func (l *loader) checkKeys(path string, v any) {
+	switch v := v.(type) {
+	case []any:
+		for i, item := range v {
+			l.checkKeys(path+index(i), item)
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			within := joined(path, name)
+			k, known := findKey(within)
+			switch {
+			case !known || strings.ContainsAny(name, ".["):
+				f, at := unknownKey(within), l.placeOf(within)
+				f.Line, f.Column = at.line, at.column
+				l.faults = append(l.faults, f)
+			case k.section:
+				l.checkKeys(within, v[name])
+			}
+		}
+	}
 }
 
 func (l *loader) decodeFaults(err error) {

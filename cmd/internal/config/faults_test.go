@@ -135,3 +135,34 @@ timeouts: {sessionTimeout: 1s, requests: 1s}
 		})
 	}
 }
+
+func TestFaultsSayWhereTheFileHasWhatIsWrong(t *testing.T) {
+	_, err := loadText(t, `postgres: {schema: Big}
+kafka:
+  brokers: [a:1, b]
+grup: billing
+topics:
+  - name: orders
+    handlers:
+      - {name: book, function: f}
+      - name: notify
+        webhook: {url: ftp://h, "x y": 1}
+http: {rate: 0}
+retention: {handlers: {book: -1s, other: 1d}}
+`, "FIRSTSEEN_HTTP_RATE=none")
+	var e *Error
+	require.ErrorAs(t, err, &e)
+	at := map[string][]int{}
+	for _, f := range e.Faults {
+		at[f.Key] = []int{f.Line, f.Column}
+	}
+	require.Equal(t, map[string][]int{
+		"postgres.dsn": {1, 1}, "postgres.schema": {1, 12}, // what is missing is told of where it belongs
+		"kafka.brokers[1]": {3, 18}, "grup": {4, 1}, "group": {0, 0},
+		"topics[].handlers[].webhook":       {10, 33}, // the unknown key itself, which may not be shown
+		"topics[0].handlers[1].webhook.url": {10, 19},
+		"http.rate (FIRSTSEEN_HTTP_RATE)":   {0, 0},
+		"retention.handlers[book]":          {12, 24}, "retention.handlers[other]": {12, 35},
+	}, at, "%v", err)
+	require.ErrorContains(t, err, "\n  postgres.schema (line 1, column 12): ")
+}

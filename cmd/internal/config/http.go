@@ -65,7 +65,7 @@ func (h HTTP) TLS() (*tls.Config, error) {
 func (h HTTP) tls() (*tls.Config, []Fault) {
 	if h.CertFile == "" && h.KeyFile == "" {
 		if h.ClientCAFile != "" {
-			return nil, []Fault{{"http.client_ca_file", "needs http.cert_file and http.key_file: certificates are shown by TLS only"}}
+			return nil, []Fault{{Key: "http.client_ca_file", Text: "needs http.cert_file and http.key_file: certificates are shown by TLS only"}}
 		}
 		return nil, nil
 	}

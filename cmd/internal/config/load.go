@@ -25,6 +25,7 @@ type loader struct {
 	unshown   map[string]bool   // keys whose value is not to be shown
 	written   map[string]string // and what the file has there
 	faults    []Fault
+	places    map[string]place
 	files     map[string]sum // what was read, the config and secrets
 	// unreadable is a file without any key to check.
 	unreadable bool
@@ -71,7 +72,7 @@ func LoadPostgres(path string, environ []string, override Postgres, withDSN bool
 func load(path string, environ []string) (*loader, Config) {
 	l := &loader{
 		path: path, environ: environ, values: koanf.New("."),
-		variables: map[string]string{}, unshown: map[string]bool{}, written: map[string]string{}, files: map[string]sum{},
+		variables: map[string]string{}, unshown: map[string]bool{}, written: map[string]string{}, places: map[string]place{}, files: map[string]sum{},
 	}
 	l.loadFile()
 	l.loadEnviron()
@@ -211,6 +212,12 @@ func (l *loader) has(path string) bool {
 func (l *loader) err() error {
 	if len(l.faults) == 0 {
 		return nil
+	}
+	for i := range l.faults {
+		if f := &l.faults[i]; f.Line == 0 {
+			at := l.placeOf(f.Key)
+			f.Line, f.Column = at.line, at.column
+		}
 	}
 	e := &Error{Source: l.path, Faults: l.faults}
 	if l.path == "" {

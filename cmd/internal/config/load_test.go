@@ -76,12 +76,14 @@ func loadText(t *testing.T, text string, environ ...string) (Config, error) {
 }
 
 // faults are the lines of a config's error, without the file's path.
+// faults are what is wrong, without the places in the file.
 func faults(t *testing.T, err error) []string {
 	t.Helper()
 	var e *Error
 	require.ErrorAs(t, err, &e)
 	lines := make([]string, len(e.Faults))
 	for i, f := range e.Faults {
+		f.Line = 0
 		lines[i] = f.String()
 	}
 	return lines

@@ -74,9 +74,9 @@ func unknownVariable(name string) Fault {
 		}
 	}
 	if best == "" {
-		return Fault{name, "unknown environment variable; it is " + prefix + " and a key, as in FIRSTSEEN_POSTGRES_DSN for postgres.dsn"}
+		return Fault{Key: name, Text: "unknown environment variable; it is " + prefix + " and a key, as in FIRSTSEEN_POSTGRES_DSN for postgres.dsn"}
 	}
-	return Fault{name, fmt.Sprintf("unknown environment variable; did you mean %s?", best)}
+	return Fault{Key: name, Text: fmt.Sprintf("unknown environment variable; did you mean %s?", best)}
 }
 
 // sameEnd says whether a variable is a key's without its section, or under another one.

@@ -29,9 +29,9 @@ func addCertificates(pool *x509.CertPool, key, name string) []Fault {
 	pem, err := readBounded(name)
 	switch {
 	case err != nil:
-		return []Fault{{key, err.Error()}}
+		return []Fault{{Key: key, Text: err.Error()}}
 	case !pool.AppendCertsFromPEM(pem):
-		return []Fault{{key, name + " holds no certificate in PEM"}}
+		return []Fault{{Key: key, Text: name + " holds no certificate in PEM"}}
 	}
 	return nil
 }
@@ -40,21 +40,21 @@ func addCertificates(pool *x509.CertPool, key, name string) []Fault {
 func addPair(c *tls.Config, section, certFile, keyFile string) []Fault {
 	switch {
 	case keyFile == "":
-		return []Fault{{section + ".key_file", "is required beside cert_file"}}
+		return []Fault{{Key: section + ".key_file", Text: "is required beside cert_file"}}
 	case certFile == "":
-		return []Fault{{section + ".cert_file", "is required beside key_file"}}
+		return []Fault{{Key: section + ".cert_file", Text: "is required beside key_file"}}
 	}
 	cert, err := readBounded(certFile)
 	if err != nil {
-		return []Fault{{section + ".cert_file", err.Error()}}
+		return []Fault{{Key: section + ".cert_file", Text: err.Error()}}
 	}
 	key, err := readBounded(keyFile)
 	if err != nil {
-		return []Fault{{section + ".key_file", err.Error()}}
+		return []Fault{{Key: section + ".key_file", Text: err.Error()}}
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return []Fault{{section + ".cert_file", "with key_file: " + err.Error()}}
+		return []Fault{{Key: section + ".cert_file", Text: "with key_file: " + err.Error()}}
 	}
 	c.Certificates = []tls.Certificate{pair}
 	return nil
@@ -70,7 +70,7 @@ func (t TLS) checkOff() (faults []Fault) {
 		{"server_name", t.ServerName != ""}, {"insecure_skip_verify", t.InsecureSkipVerify},
 	} {
 		if k.set {
-			faults = append(faults, Fault{"kafka.tls." + k.name, "has no effect while TLS is off; set kafka.tls.enabled to true, or take this out"})
+			faults = append(faults, Fault{Key: "kafka.tls." + k.name, Text: "has no effect while TLS is off; set kafka.tls.enabled to true, or take this out"})
 		}
 	}
 	return faults
