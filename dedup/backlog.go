@@ -37,7 +37,7 @@ select count(*) from (
 // RecentlyDead counts the dead letters of the inbox that came within a time and are still there, of the newest BacklogCap of
 // all inboxes.
 func (s *Store) RecentlyDead(ctx context.Context, within time.Duration) (n int64, err error) {
-	err = s.lookOne(ctx, recentlyDeadSQL, []any{s.cfg.Inbox, within, BacklogCap}, &n)
+	err = s.db.LookOne(ctx, recentlyDeadSQL, []any{s.cfg.Inbox, within, BacklogCap}, &n)
 	return n, err
 }
 

@@ -50,7 +50,7 @@ func TestBacklogCountsByHandlerWhateverTheTenant(t *testing.T) {
 func TestBacklogCostsNothingForTenantsWithoutAny(t *testing.T) {
 	db := deduptest.New(t)
 	var plans strings.Builder
-	pool := explained(t, db.DSN, &plans)
+	pool := deduptest.Explained(t, db.DSN, &plans)
 	s := stageOn(t, db, pool, dedup.Config{})
 	s.exec(`insert into firstseen.scopes (inbox, handler, tenant) select 'test', h, n::text from unnest(array['book', 'h']) h, generate_series(1, 20000) n`)
 	s.exec(`vacuum analyze firstseen.scopes`)
@@ -70,7 +70,7 @@ func TestBacklogCostsNothingForTenantsWithoutAny(t *testing.T) {
 func TestBacklogIsCappedAndScansNoTable(t *testing.T) {
 	db := deduptest.New(t)
 	var plans strings.Builder
-	s := stageOn(t, db, explained(t, db.DSN, &plans), dedup.Config{})
+	s := stageOn(t, db, deduptest.Explained(t, db.DSN, &plans), dedup.Config{})
 	few := s.scopes(dedup.ScopeKey{Handler: "few"})[0]
 	s.parkMany(s.scope, dedup.BacklogCap+1000, 10)
 	s.parkMany(few, 3, 0)

@@ -259,7 +259,7 @@ func TestFirstPageOfManyDeadLettersIsReadFromTheirIndex(t *testing.T) {
 	w.exec(`insert into firstseen.dead_letters (scope_id, message_id, topic, "partition", "offset", reason, died_at)
 		select $1, gen_random_uuid(), 'orders', 0, o, 'failed', now() - o * interval '1 s' from generate_series(1, 20000) o`, w.scope("book"))
 	w.exec(`analyze firstseen.dead_letters, firstseen.scopes`)
-	pool := explained(t, w.dsn, &plans)
+	pool := deduptest.Explained(t, w.dsn, &plans)
 	store, err := dedup.Attach(t.Context(), pool, dedup.Config{Inbox: "orders-inbox"})
 	require.NoError(t, err)
 	_, next, err := store.DeadLetters(t.Context(), dedup.Filter{}, "", 50)

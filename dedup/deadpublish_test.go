@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
 )
 
 // publishing notes the IDs that it is handed, and gives all the same fate.
@@ -155,7 +156,7 @@ func TestPublishedLettersCostNothingAnyMore(t *testing.T) {
 	w.exec(`vacuum analyze firstseen.dead_letters`)
 	w.kill(message(0, "a"))
 	var plans strings.Builder
-	store, err := dedup.Open(t.Context(), explained(t, w.dsn, &plans), dedup.Config{Inbox: "orders-inbox"})
+	store, err := dedup.Open(t.Context(), deduptest.Explained(t, w.dsn, &plans), dedup.Config{Inbox: "orders-inbox"})
 	require.NoError(t, err)
 	var ids []uuid.UUID
 	for range 8 { // more than it takes for a generic plan

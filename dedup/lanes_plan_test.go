@@ -58,7 +58,7 @@ func TestClaimsCostNothingWhileNoLaneIsDue(t *testing.T) {
 func TestClaimReadsNoMoreLanesThanItTakes(t *testing.T) {
 	db := deduptest.New(t)
 	var plans strings.Builder
-	s := stageOn(t, db, explained(t, db.DSN, &plans), dedup.Config{})
+	s := stageOn(t, db, deduptest.Explained(t, db.DSN, &plans), dedup.Config{})
 	s.tenants(20_000, 10, `now() + (random() - 0.5) * interval '1 h'`)
 	claimed := func(topic string) int {
 		return s.count(`select count(*) from firstseen.lanes where claims > 0 and topic = $1`, topic)
@@ -97,7 +97,7 @@ func TestLanesAreClaimedInTheOrderOfTheirTimeWhateverTheTenant(t *testing.T) {
 func TestLoadReadsEachMessageOnce(t *testing.T) {
 	db := deduptest.New(t)
 	var plans strings.Builder
-	pool := explained(t, db.DSN, &plans)
+	pool := deduptest.Explained(t, db.DSN, &plans)
 	s := stageOn(t, db, pool, dedup.Config{})
 	s.tenants(2000, 10, `now()`)
 	_, err := pool.Exec(t.Context(), `set auto_explain.log_analyze = on`)

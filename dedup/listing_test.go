@@ -178,7 +178,7 @@ func TestInboxIsReadBackFromTheNewestWithoutASort(t *testing.T) {
 	t.Parallel()
 	db := deduptest.New(t)
 	var plans strings.Builder
-	s := stageOn(t, db, explained(t, db.DSN, &plans), dedup.Config{})
+	s := stageOn(t, db, deduptest.Explained(t, db.DSN, &plans), dedup.Config{})
 	s.exec(`with m as (select gen_random_uuid() as id, n from generate_series(1, 20000) n),
 		seen as (insert into firstseen.message_dedup (scope_id, message_id, first_seen_at)
 			select $1, id, date_trunc('day', now()) + n * interval '1 s' from m)

@@ -58,7 +58,7 @@ func TestLookNeverScansTheDedupTable(t *testing.T) {
 		require.NoError(t, err)
 	}
 	var plans strings.Builder
-	s := stageOn(t, db, explained(t, db.DSN, &plans), dedup.Config{})
+	s := stageOn(t, db, deduptest.Explained(t, db.DSN, &plans), dedup.Config{})
 	b := s.batch(nil, newIDs(1000)...)
 	for i := range b.Entries {
 		b.Entries[i].Message.Fingerprint = []byte{1}

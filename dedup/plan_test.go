@@ -6,27 +6,11 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
 )
-
-// explained gives a pool whose statements, with those inside of functions, are explained into plans.
-func explained(t *testing.T, dsn string, plans *strings.Builder) *pgxpool.Pool {
-	return deduptest.OpenPool(t, dsn, func(c *pgxpool.Config) {
-		c.MaxConns = 1
-		for setting, value := range map[string]string{
-			"session_preload_libraries": "auto_explain", "auto_explain.log_min_duration": "0",
-			"auto_explain.log_nested_statements": "on", "auto_explain.log_level": "notice",
-		} {
-			c.ConnConfig.RuntimeParams[setting] = value
-		}
-		c.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { plans.WriteString(n.Message + "\n") }
-	})
-}
 
 func TestAcceptNeverScansTheDedupTable(t *testing.T) {
 	db := deduptest.New(t)
@@ -36,7 +20,7 @@ func TestAcceptNeverScansTheDedupTable(t *testing.T) {
 	_, err = db.Pool.Exec(t.Context(), `analyze firstseen.message_dedup`)
 	require.NoError(t, err)
 	var plans strings.Builder
-	s := stageOn(t, db, explained(t, db.DSN, &plans), dedup.Config{})
+	s := stageOn(t, db, deduptest.Explained(t, db.DSN, &plans), dedup.Config{})
 	p, ids := s.position(0), newIDs(1000)
 	for range 12 { // more than it takes for a generic plan, and for the plain insert
 		s.accept(s.batch(p, newIDs(1000)...))

@@ -161,7 +161,7 @@ func TestForgetIDsGoesThroughTheTableByItsPages(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			db := deduptest.New(t)
 			var plans strings.Builder
-			s := stageOn(t, db, explained(t, db.DSN, &plans), dedup.Config{})
+			s := stageOn(t, db, deduptest.Explained(t, db.DSN, &plans), dedup.Config{})
 			s.exec(`insert into firstseen.message_dedup (scope_id, message_id, first_seen_at)
 				select $1, `+makeID+`, now() - interval '3 days' + n * interval '1 s' from generate_series(1, 50000) n`, s.scope)
 			s.exec(`analyze firstseen.message_dedup`)

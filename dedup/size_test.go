@@ -22,7 +22,7 @@ func TestSizeIsRightToAFewPercentAndScansNothing(t *testing.T) {
 	t.Parallel()
 	db := deduptest.New(t)
 	var plans strings.Builder
-	s := stageOn(t, db, explained(t, db.DSN, &plans), dedup.Config{})
+	s := stageOn(t, db, deduptest.Explained(t, db.DSN, &plans), dedup.Config{})
 	require.Zero(t, s.size().Tables[0].Rows)
 	require.True(t, s.size().Growth.From.IsZero())
 	small := s.scopes(dedup.ScopeKey{Handler: "small", Tenant: "blue"})[0]

@@ -40,7 +40,7 @@ var idChecks = []Check{
 }
 
 func idsEmpty(ctx context.Context, p *patient, r *report) error {
-	found, err := p.store.EmptyIDs(ctx)
+	found, err := p.emptyIDs(ctx)
 	for _, e := range found {
 		r.fault("%s was taken for an ID by the handler %s%s", e.ID, e.Handler, ofTenant(e.Tenant))
 	}
@@ -57,7 +57,7 @@ func ofTenant(tenant string) string {
 
 func idsMissing(ctx context.Context, p *patient, r *report) error {
 	const tooMany = 0.01
-	n, err := p.store.Newest(ctx, p.limits.sample)
+	n, err := p.newest(ctx, p.limits.sample)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func idsMissing(ctx context.Context, p *patient, r *report) error {
 
 func idsShared(ctx context.Context, p *patient, r *report) error {
 	const suspicious = 5
-	c, err := p.store.Clashes(ctx)
+	c, err := p.clashes(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -98,7 +98,7 @@ func idsShared(ctx context.Context, p *patient, r *report) error {
 
 func idsDeterministic(ctx context.Context, p *patient, r *report) error {
 	const few, many, enough = 0.02, 0.2, 20
-	n, err := p.store.Repeats(ctx, p.limits.sample/2)
+	n, err := p.repeats(ctx, p.limits.sample/2)
 	if err != nil {
 		return err
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"strings"
 	"time"
-
-	"github.com/firstseen/firstseen/dedup"
 )
 
 var inboxChecks = []Check{
@@ -99,7 +97,7 @@ func inboxPartitionNames(ctx context.Context, p *patient, r *report) error {
 }
 
 func inboxDefault(ctx context.Context, p *patient, r *report) error {
-	n, err := p.store.StrayRows(ctx)
+	n, err := p.strayRows(ctx)
 	if n > 0 {
 		r.warn("%s messages are in inbox_default", capped(n, 10_000))
 	}
@@ -108,7 +106,7 @@ func inboxDefault(ctx context.Context, p *patient, r *report) error {
 }
 
 func inboxClocks(ctx context.Context, p *patient, r *report) error {
-	n, err := p.store.Newest(ctx, p.limits.sample)
+	n, err := p.newest(ctx, p.limits.sample)
 	if n.Untimed > 0 {
 		r.warn("%d of the newest %d messages have a timestamp that is no time of the years 1 to 9999", n.Untimed, n.Messages)
 	}
@@ -133,7 +131,7 @@ func inboxPauses(ctx context.Context, p *patient, r *report) error {
 }
 
 func inboxRenamed(ctx context.Context, p *patient, r *report) error {
-	ages, err := p.store.HandlerAges(ctx, p.limits.sample)
+	ages, err := p.handlerAges(ctx, p.limits.sample)
 	if err != nil {
 		return err
 	}
@@ -154,7 +152,7 @@ func inboxRenamed(ctx context.Context, p *patient, r *report) error {
 }
 
 // compareAges holds a handler that is new against one that gets nothing any more.
-func compareAges(r *report, young, old dedup.HandlerAge) {
+func compareAges(r *report, young, old handlerAge) {
 	switch {
 	case old.Inbox == young.Inbox:
 		r.warn("the handler %s is new since %s, and the handler %s, known since %s, gets nothing any more",

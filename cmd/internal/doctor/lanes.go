@@ -47,7 +47,7 @@ var laneChecks = []Check{
 }
 
 func lanesOverdue(ctx context.Context, p *patient, r *report) error {
-	f, err := p.store.Stuck(ctx, p.limits.overdue)
+	f, err := p.stuck(ctx, p.limits.overdue)
 	if f.Overdue > 0 {
 		r.warn("%s lanes have been due for more than %s, the first since %s", capped(f.Overdue, 10_000), p.limits.overdue, minute(f.Since))
 	}
@@ -58,7 +58,7 @@ func lanesOverdue(ctx context.Context, p *patient, r *report) error {
 func minute(at time.Time) string { return at.UTC().Format("2006-01-02 15:04 MST") }
 
 func lanesDeadly(ctx context.Context, p *patient, r *report) error {
-	f, err := p.store.Stuck(ctx, p.limits.overdue)
+	f, err := p.stuck(ctx, p.limits.overdue)
 	if f.Deadly > 0 {
 		r.warn("%s lanes were taken by workers that died, up to %d times in a row", capped(f.Deadly, 10_000), f.Claims)
 	}
@@ -78,7 +78,7 @@ func lanesParked(ctx context.Context, p *patient, r *report) error {
 }
 
 func lanesUnavailable(ctx context.Context, p *patient, r *report) error {
-	waiting, err := p.store.Waiting(ctx)
+	waiting, err := p.waiting(ctx)
 	for _, w := range waiting {
 		r.warn("handler %s: %s messages wait for something that it needs, the first for %s: %s", w.Handler, capped(w.Messages, 10_000),
 			age(p.now().Sub(w.Since).Seconds()), w.Error)
@@ -126,7 +126,7 @@ func deadUnpublished(ctx context.Context, p *patient, r *report) error {
 		r.ok("no dead letter topic is configured")
 		return nil
 	}
-	f, err := p.store.Publication(ctx, p.limits.overdue)
+	f, err := p.publication(ctx, p.limits.overdue)
 	if f.Waiting > 0 {
 		r.warn("%s dead letters are not in %s yet, the first since %s", capped(f.Waiting, 10_000), p.Config.DeadLetterTopic, minute(f.Since))
 	}

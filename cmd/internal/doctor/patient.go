@@ -244,6 +244,11 @@ func (p *patient) join(ctx context.Context) error {
 
 // look reads in one transaction, in which each statement has the time that ctx leaves.
 func (p *patient) look(ctx context.Context, do func(pgx.Tx) error) error {
+	return p.lookWithout(ctx, nil, do)
+}
+
+// lookWithout does so where the planner does without what off names, settings such as enable_seqscan, where it can.
+func (p *patient) lookWithout(ctx context.Context, off []string, do func(pgx.Tx) error) error {
 	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}
 	return pgx.BeginTxFunc(ctx, p.pool, options, func(tx pgx.Tx) error {
 		left := p.Timeout
@@ -251,9 +256,13 @@ func (p *patient) look(ctx context.Context, do func(pgx.Tx) error) error {
 			left = time.Until(deadline)
 		}
 		left = max(left-100*time.Millisecond, time.Millisecond) // the connection outlives the statement
-		_, err := tx.Exec(ctx, `select set_config('statement_timeout', $1, true), set_config('timezone', 'UTC', true)`,
+		settings := &pgx.Batch{}
+		for _, name := range off {
+			settings.Queue(`select set_config($1, 'off', true)`, name)
+		}
+		settings.Queue(`select set_config('statement_timeout', $1, true), set_config('timezone', 'UTC', true)`,
 			strconv.FormatInt(left.Milliseconds(), 10))
-		if err != nil {
+		if err := tx.SendBatch(ctx, settings).Close(); err != nil {
 			return err
 		}
 		return do(tx)
@@ -266,16 +275,8 @@ func (p *patient) inSchema(sql string) string {
 }
 
 // query reads rows into structs, column by column.
-func query[T any](ctx context.Context, p *patient, sql string, args ...any) (found []T, err error) {
-	err = p.look(ctx, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, p.inSchema(sql), args...)
-		if err != nil {
-			return err
-		}
-		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[T])
-		return err
-	})
-	return found, err
+func query[T any](ctx context.Context, p *patient, sql string, args ...any) ([]T, error) {
+	return lookAll(ctx, p, nil, pgx.RowToStructByPos[T], sql, args...)
 }
 
 // one reads one row.
@@ -291,14 +292,6 @@ func one[T any](ctx context.Context, p *patient, sql string, args ...any) (found
 }
 
 // texts reads rows of one text.
-func texts(ctx context.Context, p *patient, sql string, args ...any) (found []string, err error) {
-	err = p.look(ctx, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, p.inSchema(sql), args...)
-		if err != nil {
-			return err
-		}
-		found, err = pgx.CollectRows(rows, pgx.RowTo[string])
-		return err
-	})
-	return found, err
+func texts(ctx context.Context, p *patient, sql string, args ...any) ([]string, error) {
+	return lookAll(ctx, p, nil, pgx.RowTo[string], sql, args...)
 }

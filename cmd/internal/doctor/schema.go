@@ -149,7 +149,7 @@ func compareFunction(want migrations.Function, have []migrations.Function) strin
 }
 
 func schemaPlan(ctx context.Context, p *patient, r *report) error {
-	plan, byKey, err := p.store.LookupPlan(ctx)
+	plan, byKey, err := p.lookupPlan(ctx)
 	if err != nil {
 		return err
 	}

@@ -140,6 +140,25 @@ func LookAll[T any](ctx context.Context, d *DB, off []string, scan pgx.RowToFunc
 	return found, err
 }
 
+// byIndex has what is looked for read by an index.
+var byIndex = []string{"enable_seqscan", "enable_bitmapscan"}
+
+// LookOne reads one row in such a transaction, by an index; no row leaves what into points to alone.
+func (d *DB) LookOne(ctx context.Context, sql string, args []any, into ...any) error {
+	err := d.Look(ctx, byIndex, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, d.SQL(sql), args...)
+		if err != nil {
+			return err
+		}
+		_, err = pgx.ForEachRow(rows, into, func() error { return nil })
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("look into inbox %s: %w", d.Inbox, err)
+	}
+	return nil
+}
+
 // codeNoRight is insufficient_privilege.
 const codeNoRight = "42501"
 

@@ -1,4 +1,4 @@
-package dedup
+package doctor
 
 import (
 	"context"
@@ -9,11 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/firstseen/firstseen/dedup/identity"
-	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
-// Newest tells of the messages that the schema's inboxes processed last.
-type Newest struct {
+// newest tells of the messages that the schema's inboxes processed last.
+type newest struct {
 	// Messages is how many of the inbox were looked at, and Since when the first of them was received.
 	Messages int64
 	Since    time.Time
@@ -54,26 +53,26 @@ var newestFirst = []string{"enable_seqscan", "enable_bitmapscan", "enable_sort"}
 // maxSeconds is what a duration can be: 292 years.
 const maxSeconds = float64(math.MaxInt64/time.Second - 1)
 
-// Newest looks at the last messages of the schema, up to limit.
-func (s *Store) Newest(ctx context.Context, limit int) (n Newest, err error) {
-	err = s.db.Look(ctx, newestFirst, func(tx pgx.Tx) error {
+// newest looks at the last messages of the schema, up to limit.
+func (p *patient) newest(ctx context.Context, limit int) (n newest, err error) {
+	err = p.lookWithout(ctx, newestFirst, func(tx pgx.Tx) error {
 		var early float64
-		err := tx.QueryRow(ctx, s.db.SQL(newestSQL), s.cfg.Inbox, limit).Scan(&n.Messages, &n.Since, &n.Untimed, &n.Early, &early)
+		err := tx.QueryRow(ctx, p.inSchema(newestSQL), p.Inbox, limit).Scan(&n.Messages, &n.Since, &n.Untimed, &n.Early, &early)
 		if err != nil {
 			return err
 		}
 		n.Earliest = time.Duration(min(early, maxSeconds) * float64(time.Second))
-		n.Refused, err = s.refused(ctx, tx, n.Since, limit)
+		n.Refused, err = p.refused(ctx, tx, n.Since, limit)
 		return err
 	})
 	if err != nil {
-		return n, fmt.Errorf("look at the newest messages of inbox %s: %w", s.cfg.Inbox, err)
+		return n, fmt.Errorf("look at the newest messages of inbox %s: %w", p.Inbox, err)
 	}
 	return n, nil
 }
 
-func (s *Store) refused(ctx context.Context, tx pgx.Tx, since time.Time, limit int) (map[identity.Reason]int64, error) {
-	rows, err := tx.Query(ctx, s.db.SQL(refusedSQL), s.cfg.Inbox, since, limit, identity.Reasons())
+func (p *patient) refused(ctx context.Context, tx pgx.Tx, since time.Time, limit int) (map[identity.Reason]int64, error) {
+	rows, err := tx.Query(ctx, p.inSchema(refusedSQL), p.Inbox, since, limit, identity.Reasons())
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +86,8 @@ func (s *Store) refused(ctx context.Context, tx pgx.Tx, since time.Time, limit i
 	return counts, err
 }
 
-// Repeats tells how often the same content came under another ID.
-type Repeats struct {
+// repeats tells how often the same content came under another ID.
+type repeats struct {
 	// Messages is how many were compared: of 32 bytes to 64 KiB, since smaller ones are often the same by right.
 	Messages int64
 	// Repeated is how many of them had topic, key and value of an earlier one, and an ID of their own.
@@ -109,19 +108,19 @@ contents as (
 	group by n.scope_id, n.topic, n.key, sha256(n.payload))
 select coalesce(sum(copies), 0)::bigint, coalesce(sum(ids - 1), 0)::bigint from contents`
 
-// Repeats compares the last messages of the schema, up to limit.
-func (s *Store) Repeats(ctx context.Context, limit int) (r Repeats, err error) {
-	err = s.db.Look(ctx, []string{"enable_seqscan", "enable_bitmapscan"}, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, s.db.SQL(repeatsSQL), s.cfg.Inbox, limit).Scan(&r.Messages, &r.Repeated)
+// repeats compares the last messages of the schema, up to limit.
+func (p *patient) repeats(ctx context.Context, limit int) (r repeats, err error) {
+	err = p.lookWithout(ctx, []string{"enable_seqscan", "enable_bitmapscan"}, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, p.inSchema(repeatsSQL), p.Inbox, limit).Scan(&r.Messages, &r.Repeated)
 	})
 	if err != nil {
-		return r, fmt.Errorf("compare the newest messages of inbox %s: %w", s.cfg.Inbox, err)
+		return r, fmt.Errorf("compare the newest messages of inbox %s: %w", p.Inbox, err)
 	}
 	return r, nil
 }
 
-// HandlerAge says since when a handler has had a scope in an inbox, and whether it is at work.
-type HandlerAge struct {
+// handlerAge says since when a handler has had a scope in an inbox, and whether it is at work.
+type handlerAge struct {
 	Inbox, Handler string
 	Since          time.Time
 	// Active says that some of the schema's newest messages are its.
@@ -139,12 +138,12 @@ group by s.inbox, s.handler
 order by 3, 1, 2
 limit 1000`
 
-// HandlerAges lists the handlers of all inboxes of the schema, those that came first first, up to a thousand; the newest
+// handlerAges lists the handlers of all inboxes of the schema, those that came first first, up to a thousand; the newest
 // messages are up to limit.
-func (s *Store) HandlerAges(ctx context.Context, limit int) (found []HandlerAge, err error) {
-	found, err = db.LookAll(ctx, s.db, []string{"enable_seqscan", "enable_bitmapscan"}, pgx.RowToStructByPos[HandlerAge], handlerAgesSQL, limit)
+func (p *patient) handlerAges(ctx context.Context, limit int) (found []handlerAge, err error) {
+	found, err = lookAll(ctx, p, []string{"enable_seqscan", "enable_bitmapscan"}, pgx.RowToStructByPos[handlerAge], handlerAgesSQL, limit)
 	if err != nil {
-		return nil, fmt.Errorf("list the handlers of schema %s: %w", s.cfg.Schema, err)
+		return nil, fmt.Errorf("list the handlers of schema %s: %w", p.Schema, err)
 	}
 	return found, nil
 }
@@ -152,10 +151,10 @@ func (s *Store) HandlerAges(ctx context.Context, limit int) (found []HandlerAge,
 // countedOfDefault is how many rows of the inbox's default partition are counted at most.
 const countedOfDefault = 10_000
 
-// StrayRows counts the messages in the inbox's default partition, up to 10,000: their day had no partition when they came.
-func (s *Store) StrayRows(ctx context.Context) (n int64, err error) {
-	err = s.db.Look(ctx, nil, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, s.db.SQL(`select count(*) from (select from firstseen.inbox_default limit $1) d`), countedOfDefault).Scan(&n)
+// strayRows counts the messages in the inbox's default partition, up to 10,000: their day had no partition when they came.
+func (p *patient) strayRows(ctx context.Context) (n int64, err error) {
+	err = p.lookWithout(ctx, nil, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, p.inSchema(`select count(*) from (select from firstseen.inbox_default limit $1) d`), countedOfDefault).Scan(&n)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("count the rows of the inbox's default partition: %w", err)

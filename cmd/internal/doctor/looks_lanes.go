@@ -1,16 +1,12 @@
-package dedup
+package doctor
 
 import (
 	"context"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-
-	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
-// Stuck are an inbox's lanes that nobody works on, or that those who do don't survive. Each is counted up to 10,000.
-type Stuck struct {
+// stuck are an inbox's lanes that nobody works on, or that those who do don't survive. Each is counted up to 10,000.
+type stuck struct {
 	// Overdue is how many are due for longer than was asked and not paused, and Since when the first of them was.
 	Overdue int64
 	Since   time.Time
@@ -38,14 +34,14 @@ deadly as (
 select (select count(*) from overdue), coalesce((select min(due_at) from overdue), now()),
 	(select count(*) from deadly), coalesce((select max(claims) from deadly), 0)`
 
-// Stuck looks for lanes that have been due for longer than wait, and for lanes that are claimed again and again.
-func (s *Store) Stuck(ctx context.Context, wait time.Duration) (f Stuck, err error) {
-	err = s.lookOne(ctx, stuckSQL, []any{s.cfg.Inbox, wait.Seconds()}, &f.Overdue, &f.Since, &f.Deadly, &f.Claims)
+// stuck looks for lanes that have been due for longer than wait, and for lanes that are claimed again and again.
+func (p *patient) stuck(ctx context.Context, wait time.Duration) (f stuck, err error) {
+	err = p.lookOne(ctx, stuckSQL, []any{p.Inbox, wait.Seconds()}, &f.Overdue, &f.Since, &f.Deadly, &f.Claims)
 	return f, err
 }
 
-// Waiting are the messages that a handler could not handle because of something that it needs: counted up to 10,000 in all.
-type Waiting struct {
+// waiting are the messages that a handler could not handle because of something that it needs: counted up to 10,000 in all.
+type waiting struct {
 	Handler  string
 	Messages int64
 	Since    time.Time // the first of them was parked
@@ -60,13 +56,13 @@ where s.inbox = $1
 group by s.handler
 order by s.handler`
 
-// Waiting looks for messages that wait for an outage to end, or for a deployment, by handler.
-func (s *Store) Waiting(ctx context.Context) ([]Waiting, error) {
-	return db.Collect(ctx, s.db, pgx.RowToStructByPos[Waiting], waitingSQL, s.cfg.Inbox)
+// waiting looks for messages that wait for an outage to end, or for a deployment, by handler.
+func (p *patient) waiting(ctx context.Context) ([]waiting, error) {
+	return query[waiting](ctx, p, waitingSQL, p.Inbox)
 }
 
-// Publication is how far the dead letters of an inbox are published. Each is counted up to 10,000.
-type Publication struct {
+// publication is how far the dead letters of an inbox are published. Each is counted up to 10,000.
+type publication struct {
 	// Waiting is how many have waited for longer than was asked, and Since when the first of them died.
 	Waiting int64
 	Since   time.Time
@@ -90,8 +86,8 @@ newest as (
 select (select count(*) from waiting), coalesce((select min(died_at) from waiting), now()),
 	(select count(*) from newest where published_at = 'infinity')`
 
-// Publication looks for dead letters that are not in the dead letter topic and died longer than wait ago.
-func (s *Store) Publication(ctx context.Context, wait time.Duration) (p Publication, err error) {
-	err = s.lookOne(ctx, publicationSQL, []any{s.cfg.Inbox, wait.Seconds()}, &p.Waiting, &p.Since, &p.Refused)
-	return p, err
+// publication looks for dead letters that are not in the dead letter topic and died longer than wait ago.
+func (p *patient) publication(ctx context.Context, wait time.Duration) (f publication, err error) {
+	err = p.lookOne(ctx, publicationSQL, []any{p.Inbox, wait.Seconds()}, &f.Waiting, &f.Since, &f.Refused)
+	return f, err
 }

@@ -1,4 +1,4 @@
-package dedup_test
+package doctor
 
 import (
 	"strings"
@@ -16,7 +16,10 @@ func TestLooksForTroubleScanNoLargeTable(t *testing.T) {
 	t.Parallel()
 	db := deduptest.New(t)
 	var plans strings.Builder
-	s := stageOn(t, db, explained(t, db.DSN, &plans), dedup.Config{})
+	store, err := dedup.Open(t.Context(), db.Pool, dedup.Config{Inbox: inbox})
+	require.NoError(t, err)
+	scopes, err := store.Scopes(t.Context(), []dedup.ScopeKey{{Handler: handler}})
+	require.NoError(t, err)
 	for _, sql := range []string{
 		`insert into firstseen.message_dedup (scope_id, message_id) select $1, md5(n::text)::uuid from generate_series(1, 10000) n`,
 		`insert into firstseen.inbox (received_at, scope_id, message_id, topic, seq)
@@ -27,37 +30,60 @@ func TestLooksForTroubleScanNoLargeTable(t *testing.T) {
 		`insert into firstseen.lanes (scope_id, lane, due_at, inbox, handler, topic)
 			select scope_id, md5(n::text)::uuid, now(), inbox, handler, 'orders' from firstseen.scopes, generate_series(1, 10000) n where scope_id = $1`,
 	} {
-		_, err := db.Pool.Exec(t.Context(), sql, s.scope)
+		_, err := db.Pool.Exec(t.Context(), sql, scopes[0])
 		require.NoError(t, err)
 	}
-	_, err := db.Pool.Exec(t.Context(), `analyze`)
+	_, err = db.Pool.Exec(t.Context(), `analyze`)
 	require.NoError(t, err)
-	plans.Reset()
+	p := newPatient(Case{Inbox: inbox, Timeout: time.Minute})
+	p.pool = deduptest.Explained(t, db.DSN, &plans)
 
 	ctx := t.Context()
-	_, byKey, err := s.store.LookupPlan(ctx)
+	_, byKey, err := p.lookupPlan(ctx)
 	require.NoError(t, err)
 	require.True(t, byKey)
-	_, err = s.store.EmptyIDs(ctx)
+	_, err = p.emptyIDs(ctx)
 	require.NoError(t, err)
-	clashes, err := s.store.Clashes(ctx)
+	clashes, err := p.clashes(ctx)
 	require.NoError(t, err)
 	require.EqualValues(t, 10000, clashes.Copies)
-	newest, err := s.store.Newest(ctx, 5000)
+	newest, err := p.newest(ctx, 5000)
 	require.NoError(t, err)
 	require.EqualValues(t, 5000, newest.Messages)
-	_, err = s.store.Repeats(ctx, 5000)
+	_, err = p.repeats(ctx, 5000)
 	require.NoError(t, err)
-	ages, err := s.store.HandlerAges(ctx, 5000)
+	ages, err := p.handlerAges(ctx, 5000)
 	require.NoError(t, err)
 	require.True(t, ages[0].Active)
-	_, err = s.store.Stuck(ctx, time.Minute)
+	_, err = p.stuck(ctx, time.Minute)
 	require.NoError(t, err)
-	_, err = s.store.Publication(ctx, time.Minute)
+	_, err = p.publication(ctx, time.Minute)
 	require.NoError(t, err)
 
 	text := plans.String()
 	require.Regexp(t, `Index (Only )?Scan Backward using inbox_\d+_pkey`, text)
 	require.NotRegexp(t, `Seq Scan on (message_dedup|inbox_|dead_letters|conflicts)`, text)
 	require.NotRegexp(t, `Sort Key: i\.received_at.*\n.*->  (Seq|Append)`, text)
+}
+
+// An earlier version stored what a timestamptz can't hold as plus or minus infinity, and later years as they are.
+func TestTimestampsOfEarlierVersionsAreCounted(t *testing.T) {
+	t.Parallel()
+	db := deduptest.New(t)
+	store, err := dedup.Open(t.Context(), db.Pool, dedup.Config{Inbox: inbox})
+	require.NoError(t, err)
+	scopes, err := store.Scopes(t.Context(), []dedup.ScopeKey{{Handler: handler}})
+	require.NoError(t, err)
+	for i, text := range []string{"infinity", "-infinity", "1969-12-31 23:59:59.999+00", "57878-03-04 05:06:07.008+00",
+		"4713-01-01 00:00:00+00 BC", "294276-01-01 00:00:00.001+00"} {
+		_, err := db.Pool.Exec(t.Context(), `insert into firstseen.inbox (scope_id, message_id, topic, seq, produced_at)
+			values ($1, gen_random_uuid(), 'orders', $2, $3::text::timestamptz)`, scopes[0], i, text)
+		require.NoError(t, err)
+	}
+	p := newPatient(Case{Inbox: inbox, Timeout: time.Minute})
+	p.pool = db.Pool
+	n, err := p.newest(t.Context(), 1000)
+	require.NoError(t, err)
+	require.EqualValues(t, 5, n.Untimed)
+	require.Zero(t, n.Early)
 }
