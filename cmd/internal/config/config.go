@@ -14,9 +14,33 @@
 // bytes.
 //
 // A [Live] follows the file while the program runs.
+//
+// Files in reading order: config.go (the keys), values.go (their types), keys.go (keys by their paths), load.go, document.go (the
+// file), environ.go, files.go (of secrets), decode.go, defaults.go, validate.go with postgres.go, topics.go, handlers.go, http.go
+// and tls.go, faults.go, suggest.go (what a misspelt name may mean), build.go (what the program is made with), live.go, and for
+// `config print` tree.go and effective.go.
 package config
 
-import "time"
+import (
+	_ "embed"
+	"time"
+)
+
+// Both are written from the comments of this file; a test holds them against those.
+//
+//go:generate env FIRSTSEEN_UPDATE_GOLDEN=1 go test -count=1 -run ReferenceIsWritten .
+var (
+	//go:embed example.yaml
+	example string
+	//go:embed schema.json
+	schema string
+)
+
+// Example is a complete file: every key with its default, its unit and its comment.
+func Example() string { return example }
+
+// Schema is the JSON Schema (2020-12) of the file, for editors and checks.
+func Schema() string { return schema }
 
 // Config is all that `firstseen run` can be told. Only postgres.dsn, kafka.brokers, group and topics are required.
 type Config struct {

@@ -3,8 +3,11 @@ package config
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -64,30 +67,58 @@ func joined(path, name string) string {
 	return path + "." + name
 }
 
-// place is where the file has a key or an item.
-type place struct{ line, column int }
+// reference is ${NAME}, or $${, which is ${ itself.
+var reference = regexp.MustCompile(`\$\$\{|\$\{[^}]*\}?`)
 
-func (l *loader) note(path string, n *yaml.Node) {
-	l.places[dotted.Replace(path)] = place{n.Line, n.Column}
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// substitute replaces the references in all values from the file, and remembers the keys that have one: what
+// comes from the environment may be secret wherever it stands.
+func (l *loader) substitute(path string, v any) any {
+	switch v := v.(type) {
+	case string:
+		return l.substituteText(path, v)
+	case []any:
+		for i := range v {
+			v[i] = l.substitute(fmt.Sprintf("%s[%d]", path, i), v[i])
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			within := strings.TrimPrefix(path+"."+name, ".")
+			v[name] = l.substitute(within, v[name])
+			if k, known := findKey(within); known && !k.section && v[name] == nil {
+				delete(v, name) // written without a value: the default
+			}
+		}
+	}
+	return v
 }
 
-// dotted makes items and entries be named like keys.
-var dotted = strings.NewReplacer("[", ".", "]", "")
+func (l *loader) substituteText(path, text string) string {
+	return reference.ReplaceAllStringFunc(text, func(ref string) string {
+		if ref == "$${" {
+			return "${"
+		}
+		l.unshown[path] = true
+		l.written[path] = text
+		name, closed := strings.CutSuffix(ref[len("${"):], "}")
+		if !closed || !variableName.MatchString(name) {
+			l.fault(path, "has a ${ that is no ${NAME}; write $${ where a plain ${ is meant")
+			return ""
+		}
+		value, set := l.lookup(name)
+		if !set {
+			l.fault(path, "${%s} is not set in the environment; set it, or write $${%s} for the text itself", name, name)
+		}
+		return value
+	})
+}
 
-// placeOf is where the file has a fault's key, or else the nearest section above it; nowhere for what comes from the environment.
-func (l *loader) placeOf(key string) place {
-	path := dotted.Replace(key)
-	for from, variable := range l.variables {
-		if strings.HasSuffix(key, " ("+variable+")") || path == from || strings.HasPrefix(path, from+".") {
-			return place{}
+func (l *loader) lookup(name string) (string, bool) {
+	for _, pair := range slices.Backward(l.environ) {
+		if n, value, _ := strings.Cut(pair, "="); n == name {
+			return value, true
 		}
 	}
-	for path != "" {
-		if at, known := l.places[path]; known {
-			return at
-		}
-		section, _ := split(path)
-		path = strings.TrimSuffix(section, ".")
-	}
-	return place{}
+	return "", false
 }

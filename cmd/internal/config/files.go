@@ -1,10 +1,12 @@
 package config
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"syscall"
 )
 
@@ -45,4 +47,47 @@ func readBounded(name string) ([]byte, error) {
 		return nil, fmt.Errorf("%s is larger than 1MiB", name)
 	}
 	return text, nil
+}
+
+func (l *loader) readSecrets(c *Config) {
+	l.readDSN(&c.Postgres)
+	l.readFile("kafka.sasl.password", &c.Kafka.SASL.Password, c.Kafka.SASL.PasswordFile)
+	l.readFile("http.read_token", &c.HTTP.ReadToken, c.HTTP.ReadTokenFile)
+	l.readFile("http.write_token", &c.HTTP.WriteToken, c.HTTP.WriteTokenFile)
+	for i, t := range c.Topics {
+		for j := range t.Handlers {
+			w := &t.Handlers[j].Webhook
+			l.readFile(fmt.Sprintf("topics[%d].handlers[%d].webhook.secret", i, j), &w.Secret, w.SecretFile)
+		}
+	}
+}
+
+func (l *loader) readDSN(p *Postgres) {
+	l.readFile("postgres.dsn", &p.DSN, p.DSNFile)
+	p.DSN = Secret(strings.TrimSpace(p.DSN.Reveal()))
+}
+
+// readFile sets a secret to what its file holds. The file's name, key_file, is beside the key.
+func (l *loader) readFile(key string, into *Secret, name string) {
+	switch {
+	case name == "":
+		return
+	case *into != "":
+		l.fault(key+"_file", "is given beside %s; keep one of the two", l.named(key))
+		return
+	}
+	text, err := l.read(name)
+	if err != nil {
+		l.fault(key+"_file", "%v", err)
+		return
+	}
+	if bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) {
+		l.fault(key+"_file", "the file %s is UTF-16; write it as UTF-8", name)
+		return
+	}
+	const byteOrderMark = "\ufeff" // of an editor; never of a secret
+	*into = Secret(strings.TrimRight(strings.TrimPrefix(string(text), byteOrderMark), "\r\n"))
+	if *into == "" {
+		l.fault(key+"_file", "the file %s is empty", name)
+	}
 }

@@ -1,12 +1,9 @@
 package config
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"io/fs"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/knadh/koanf/v2"
@@ -139,89 +136,4 @@ func yamlFault(err error) string {
 		return "not valid YAML: " + strings.Join(yamlLine.FindAllString(text, -1), "; ")
 	}
 	return "not valid YAML: the file must hold keys and their values, one `key: value` a line"
-}
-
-func (l *loader) readSecrets(c *Config) {
-	l.readDSN(&c.Postgres)
-	l.readFile("kafka.sasl.password", &c.Kafka.SASL.Password, c.Kafka.SASL.PasswordFile)
-	l.readFile("http.read_token", &c.HTTP.ReadToken, c.HTTP.ReadTokenFile)
-	l.readFile("http.write_token", &c.HTTP.WriteToken, c.HTTP.WriteTokenFile)
-	for i, t := range c.Topics {
-		for j := range t.Handlers {
-			w := &t.Handlers[j].Webhook
-			l.readFile(fmt.Sprintf("topics[%d].handlers[%d].webhook.secret", i, j), &w.Secret, w.SecretFile)
-		}
-	}
-}
-
-func (l *loader) readDSN(p *Postgres) {
-	l.readFile("postgres.dsn", &p.DSN, p.DSNFile)
-	p.DSN = Secret(strings.TrimSpace(p.DSN.Reveal()))
-}
-
-// readFile sets a secret to what its file holds. The file's name, key_file, is beside the key.
-func (l *loader) readFile(key string, into *Secret, name string) {
-	switch {
-	case name == "":
-		return
-	case *into != "":
-		l.fault(key+"_file", "is given beside %s; keep one of the two", l.named(key))
-		return
-	}
-	text, err := l.read(name)
-	if err != nil {
-		l.fault(key+"_file", "%v", err)
-		return
-	}
-	if bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) {
-		l.fault(key+"_file", "the file %s is UTF-16; write it as UTF-8", name)
-		return
-	}
-	const byteOrderMark = "\ufeff" // of an editor; never of a secret
-	*into = Secret(strings.TrimRight(strings.TrimPrefix(string(text), byteOrderMark), "\r\n"))
-	if *into == "" {
-		l.fault(key+"_file", "the file %s is empty", name)
-	}
-}
-
-// fault notes what is wrong with the value of a key.
-func (l *loader) fault(path, format string, args ...any) {
-	l.faults = append(l.faults, Fault{Key: l.named(path), Text: fmt.Sprintf(format, args...)})
-}
-
-// named is the key, and the environment variable where its value comes from there.
-func (l *loader) named(path string) string {
-	if v, ok := l.variables[indexes.ReplaceAllString(path, "")]; ok {
-		return fmt.Sprintf("%s (%s)", path, v)
-	}
-	return path
-}
-
-// has says whether a key or its section has been found faulty already: it needs no second fault for being missing.
-func (l *loader) has(path string) bool {
-	for path != "" {
-		if slices.ContainsFunc(l.faults, func(f Fault) bool { return f.Key == l.named(path) }) {
-			return true
-		}
-		section, _ := split(path)
-		path = strings.TrimSuffix(section, ".")
-	}
-	return false
-}
-
-func (l *loader) err() error {
-	if len(l.faults) == 0 {
-		return nil
-	}
-	for i := range l.faults {
-		if f := &l.faults[i]; f.Line == 0 {
-			at := l.placeOf(f.Key)
-			f.Line, f.Column = at.line, at.column
-		}
-	}
-	e := &Error{Source: l.path, Faults: l.faults}
-	if l.path == "" {
-		e.Source = "from the environment, no " + DefaultFile + " here"
-	}
-	return e
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"math"
 	"net"
 	"regexp"
@@ -174,5 +175,46 @@ func (l *loader) checkTimeouts(t Timeouts) {
 	} else if t.Drain > limit {
 		l.fault("timeouts.drain", "%s is too long; with these session, rebalance, heartbeat and request timeouts it can be %s at most",
 			t.Drain, limit)
+	}
+}
+
+func (l *loader) checkHealth(h Health) {
+	d, u := h.Degraded, h.Unhealthy
+	l.checkRatio("health.degraded.failure_ratio", d.FailureRatio)
+	l.checkRatio("health.unhealthy.failure_ratio", u.FailureRatio)
+	l.checkOrder("backlog", u.Backlog > 0 && u.Backlog < d.Backlog)
+	l.checkOrder("dead_letters", u.DeadLetters > 0 && u.DeadLetters < d.DeadLetters)
+	l.checkOrder("oldest_age", u.OldestAge > 0 && u.OldestAge < d.OldestAge)
+	l.checkOrder("failure_ratio", u.FailureRatio < d.FailureRatio)
+}
+
+func (l *loader) checkRatio(path string, ratio float64) {
+	if ratio > 1 {
+		l.fault(path, "%v is not a share; write 0 to 1, like 0.05", ratio)
+	}
+}
+
+// checkOrder wants what is unhealthy to be degraded too.
+func (l *loader) checkOrder(name string, below bool) {
+	if path := "health.unhealthy." + name; below && !l.has(path) && !l.has("health.degraded."+name) {
+		l.fault(path, "is below health.degraded.%s; what is unhealthy must be degraded too", name)
+	}
+}
+
+func (l *loader) checkRetention(c *Config) {
+	if age := c.Retention.Inbox; age > 0 && age%day != 0 {
+		l.fault("retention.inbox", "%sis not in whole days; write it like 90d", l.shown("retention.inbox"))
+	}
+	names := map[string]bool{}
+	for _, t := range c.Topics {
+		for _, h := range t.Handlers {
+			names[h.Name] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Retention.Handlers)) {
+		if !names[name] && !l.has("topics") {
+			l.fault("retention.handlers["+name+"]", "no topic has a handler of that name; the handlers are %s",
+				strings.Join(slices.Sorted(maps.Keys(names)), ", "))
+		}
 	}
 }
