@@ -3,8 +3,13 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
+	"sync"
 	"text/tabwriter"
 	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
 
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
@@ -90,5 +95,79 @@ func replayJSON(r *consumer.ReplayResult, dry, finished bool) map[string]any {
 		"partitions": mapped(r.Ranges, func(p dedup.ReplayRange) map[string]any {
 			return map[string]any{"partition": p.Partition, "from": p.From, "to": p.To, "next": p.Next}
 		}),
+	}
+}
+
+// progress shows how far a replay is: as a bar on a terminal, else as a line now and then.
+type progress struct {
+	mu    sync.Mutex // the log comes from many goroutines
+	out   io.Writer
+	topic string
+	bar   *progressbar.ProgressBar // nil: lines
+	width bool                     // the bar knows its maximum
+	told  time.Time                // the last line
+}
+
+// progressEvery is the time between two lines.
+const progressEvery = 5 * time.Second
+
+func newProgress(out io.Writer, topic string) *progress {
+	p := &progress{out: out, topic: topic, told: time.Now()}
+	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		p.bar = progressbar.NewOptions64(1, progressbar.OptionSetWriter(out), progressbar.OptionSetDescription(topic),
+			progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("offsets"),
+			progressbar.OptionSetPredictTime(true), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionFullWidth(),
+			progressbar.OptionClearOnFinish())
+	}
+	return p
+}
+
+// show takes in how far it is. What earlier runs have done counts for no rate.
+func (p *progress) show(r consumer.ReplayResult) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	total := r.Total() - r.Before
+	done := total - r.Left()
+	if p.bar != nil {
+		if !p.width {
+			p.width = true
+			p.bar.ChangeMax64(max(1, total))
+		}
+		_ = p.bar.Set64(done)
+		return
+	}
+	if time.Since(p.told) < progressEvery {
+		return
+	}
+	p.told = time.Now()
+	_, _ = fmt.Fprintln(p.out, progressLine(p.topic, done, total, r.Elapsed))
+}
+
+func progressLine(topic string, done, total int64, elapsed time.Duration) string {
+	line := fmt.Sprintf("%s: %s of %s offsets (%d%%), %s/s", topic, grouped(done), grouped(total), 100*done/max(1, total),
+		grouped(perSecond(done, elapsed)))
+	if done > 0 {
+		left := time.Duration(float64(elapsed) / float64(done) * float64(total-done))
+		line += ", " + left.Round(time.Second).String() + " left"
+	}
+	return line
+}
+
+// Write is for the log's lines: they come in the bar's place, which is drawn again with the next batch.
+func (p *progress) Write(line []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bar != nil && p.width {
+		_ = p.bar.Clear()
+	}
+	return p.out.Write(line)
+}
+
+// end leaves the terminal as it was.
+func (p *progress) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bar != nil {
+		_ = p.bar.Clear()
 	}
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/admin"
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/telemetry"
+	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
 )
 
@@ -37,5 +39,34 @@ func warnHTTP(h config.HTTP, log *slog.Logger) {
 	local := host == "localhost" || err == nil && address.IsLoopback()
 	if !local && (h.ReadToken != "" || h.WriteToken != "") {
 		log.Warn("http.listen is open to other hosts without TLS: tokens and messages cross the network as they are; set http.cert_file and http.key_file")
+	}
+}
+
+// startTelemetry sets up what the program is measured and traced with; the library's parts find it by themselves, as
+// OpenTelemetry's global providers. A fault in OpenTelemetry's environment is one in the config.
+func startTelemetry(ctx context.Context, log *slog.Logger) (*telemetry.Telemetry, error) {
+	version, revision := builtFrom()
+	t, err := telemetry.Start(ctx, telemetry.Config{Version: version, Revision: revision, Logger: log})
+	if err != nil {
+		return nil, &codedError{exitUsage, err}
+	}
+	return t, nil
+}
+
+// measure has the figures measured that are known only by asking, and moves the window, until stop is called.
+func measure(ctx context.Context, t *telemetry.Telemetry, live *config.Live, store *dedup.Store, window *telemetry.Window, log *slog.Logger) (stop func()) {
+	figures := telemetry.NewFigures(telemetry.FiguresConfig{
+		Store:    store,
+		Window:   window,
+		Capacity: func() int64 { return int64(live.Load().Postgres.Capacity) },
+
+		MeterProvider: t.MeterProvider, Logger: log,
+	})
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { defer close(done); figures.Run(ctx) }()
+	return func() {
+		cancel()
+		<-done
 	}
 }
