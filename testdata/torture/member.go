@@ -23,6 +23,7 @@ type member struct {
 	mu      sync.Mutex
 	process *child.Process // nil: none runs
 	killed  bool           // by us
+	ending  bool           // asked to
 	off     bool           // none is to run
 }
 
@@ -85,7 +86,7 @@ func (m *member) runOnce(ctx context.Context, r *report) {
 func (m *member) set(p *child.Process) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.process, m.killed = p, false
+	m.process, m.killed, m.ending = p, false, false
 }
 
 func (m *member) wasKilled() bool {
@@ -98,7 +99,8 @@ func (m *member) wasKilled() bool {
 func (m *member) signal(sig syscall.Signal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.process != nil {
+	if m.process != nil && (sig != syscall.SIGTERM || !m.ending) { // a second one ends it at once
+		m.ending = m.ending || sig == syscall.SIGTERM
 		m.killed = m.killed || sig == syscall.SIGKILL
 		_ = m.process.Signal(sig)
 	}
