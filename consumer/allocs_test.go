@@ -3,62 +3,23 @@ package consumer
 import (
 	"bytes"
 	"fmt"
-	"runtime/debug"
-	"slices"
 	"testing"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire/wiretest"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/dedup/memory"
 )
 
-// batchOf packs records into one batch, from an offset on.
-func batchOf(t testing.TB, codec string, first int64, records ...kmsg.Record) []byte {
-	t.Helper()
-	b := plainBatch(first)
-	for i, r := range records {
-		r.OffsetDelta = int32(i)
-		body := r.AppendTo(nil)[1:]
-		b.Records = append(append(b.Records, kbin.AppendVarint(nil, int32(len(body)))...), body...)
-	}
-	b.NumRecords, b.LastOffsetDelta = int32(len(records)), int32(len(records)-1)
-	if codec != "none" {
-		b.Records, b.Attributes = compress(t, codecs[codec], b.Records), int16(codecTypes[codec])
-	}
-	return recordSet(b)
-}
-
-// Bomb is a batch of so many records of 1 MiB of zeros.
-func Bomb(t testing.TB, codec string, mebibytes int) []byte {
-	t.Helper()
-	bomb := make([]kmsg.Record, mebibytes)
-	for i := range bomb {
-		bomb[i].Value = make([]byte, 1<<20)
-	}
-	return batchOf(t, codec, 0, bomb...)
-}
-
-// usual are records as most producers send them: a key, 300 bytes, and a UUID's text as message ID.
-func usual(n int) []kmsg.Record {
-	rs := make([]kmsg.Record, n)
-	for i := range rs {
-		rs[i] = kmsg.Record{Key: fmt.Append(nil, "key-", i), Value: bytes.Repeat([]byte{byte(i)}, 300),
-			Headers: []kmsg.Header{{Key: "message-id", Value: []byte(uuid.NewString())}}}
-	}
-	return rs
-}
-
 // pipe takes record sets the way from the decoder through a partition's buffer to its worker's messages.
 type pipe struct {
-	t       testing.TB
-	inflate *decompressor
-	worker  *worker
-	claims  int // of the last set
+	t      testing.TB
+	wire   *wire
+	worker *worker
+	claims int // of the last set
 }
 
 func newPipe(t testing.TB) *pipe {
@@ -66,32 +27,22 @@ func newPipe(t testing.TB) *pipe {
 	rule, err := identity.NewRule()
 	require.NoError(t, err)
 	topic := Topic{Name: "orders", Identity: rule}
-	return &pipe{t: t, inflate: newDecompressor(testLimits.batchBytes),
+	return &pipe{t: t, wire: newWire(nil, nil, "", 0),
 		worker: &worker{partition: newPartition(topicPartition{"orders", 3}, topicMetadata{}, topic)}}
 }
 
 func (p *pipe) messages(set []byte) []dedup.Message {
 	buffer := p.worker.partition
-	d := recordDecoder{topicPartition: buffer.topicPartition, aborts: newAborts(nil), inflate: p.inflate,
-		limits: testLimits, room: &room{free: testLimits.record}}
-	if err := d.decode(set); err != nil {
-		p.t.Fatal(err)
+	d := p.wire.decodeRecords(fetchPartition{topic: "orders", partition: 3}, set, nil, newRoom(4<<20), 0)
+	if d.err != nil {
+		p.t.Fatal(d.err)
 	}
-	buffer.next, p.claims = 0, totalOf(d.costs)
-	buffer.add(&fetchedPartition{records: d.records, next: d.next, costs: d.costs})
+	buffer.next, p.claims = 0, d.costs.total()
+	buffer.add(&d)
 	defer buffer.done(d.next)
 	p.worker.messages = nil
 	p.worker.decode(buffer.take(len(d.records), 1<<30).records)
 	return p.worker.messages
-}
-
-// skipUnderRace skips tests of what is allocated: the race detector allocates too, and has pools forget.
-func skipUnderRace(t *testing.T) {
-	t.Helper()
-	info, ok := debug.ReadBuildInfo()
-	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		t.Skip("the race detector is on")
-	}
 }
 
 // least is the least of some measurements, since other tests' goroutines allocate too.
@@ -108,7 +59,7 @@ func requireAllocations(t *testing.T, most float64, codec string, n, batches int
 	t.Helper()
 	var set []byte
 	for i := range batches {
-		set = append(set, batchOf(t, codec, int64(i*n), usual(n)...)...)
+		set = append(set, wiretest.BatchOf(t, codec, int64(i*n), wiretest.Usual(n)...)...)
 	}
 	p := newPipe(t)
 	require.Len(t, p.messages(set), n*batches)
@@ -118,7 +69,7 @@ func requireAllocations(t *testing.T, most float64, codec string, n, batches int
 }
 
 func TestFetchedMessagesShareTheirAllocations(t *testing.T) {
-	skipUnderRace(t)
+	wiretest.SkipUnderRace(t)
 	for _, codec := range []string{"none", "lz4", "zstd"} {
 		requireAllocations(t, .1, codec, 1000, 1)
 		requireAllocations(t, .5, codec, 20, 50)
@@ -136,7 +87,7 @@ func withHeaders(n int) kmsg.Record {
 
 // What a batch claims is what its messages count for in the buffers.
 func TestBatchClaimsAllThatItsMessagesTake(t *testing.T) {
-	skipUnderRace(t)
+	wiretest.SkipUnderRace(t)
 	const n = 3000
 	for name, headers := range map[string]func(i int) int{
 		"no headers":     func(int) int { return 0 },
@@ -152,9 +103,9 @@ func TestBatchClaimsAllThatItsMessagesTake(t *testing.T) {
 			for i := range rs {
 				rs[i] = withHeaders(headers(i))
 			}
-			set, p := batchOf(t, "none", 0, rs...), newPipe(t)
+			set, p := wiretest.BatchOf(t, "none", 0, rs...), newPipe(t)
 			p.messages(set)
-			took := least(func() int { return allocated(func() { p.messages(set) }) })
+			took := least(func() int { return wiretest.Allocated(func() { p.messages(set) }) })
 			t.Logf("%d bytes claimed; %d allocated", p.claims, took)
 			require.Less(t, took, p.claims*12/10, "the allocator rounds up")
 		})
@@ -166,7 +117,7 @@ func TestBatchClaimsAllThatItsMessagesTake(t *testing.T) {
 func TestOnlyARecordThatIsMostOfAResponseKeepsIt(t *testing.T) {
 	w := newWire(nil, nil, "", 0)
 	large := kmsg.Record{Value: bytes.Repeat([]byte{7}, 100_000)}
-	sets := [][]byte{batchOf(t, "none", 0, usual(100)...), batchOf(t, "none", 0, large)}
+	sets := [][]byte{wiretest.BatchOf(t, "none", 0, wiretest.Usual(100)...), wiretest.BatchOf(t, "none", 0, large)}
 	body := bytes.Join(sets, nil)
 	room := &room{account: memory.New(1 << 20), buf: body}
 	require.NoError(t, room.begin(t.Context(), 1<<20))
@@ -178,7 +129,7 @@ func TestOnlyARecordThatIsMostOfAResponseKeepsIt(t *testing.T) {
 			{topic: "orders", partition: 1, records: body[len(sets[0]):]},
 		}}, room, len(body))
 	clear(body)
-	require.Equal(t, usual(8)[7].Value, got[0].records[7].value)
+	require.Equal(t, wiretest.Usual(8)[7].Value, got[0].records[7].value)
 	require.Equal(t, make([]byte, 100_000), got[1].records[0].value)
 	require.Less(t, got[1].bytes(), len(body)+10_000)
 	require.GreaterOrEqual(t, got[1].bytes(), len(body))

@@ -40,7 +40,7 @@ func (g *Group) Owner(topic string, partition int32) Member {
 // ACLs are the cause.
 func (c *Cluster) Group(ctx context.Context, group string) (Group, error) {
 	var found Group
-	err := c.patiently(ctx, func() (err error) { found, err = c.wire.describeGroup(ctx, group); return err })
+	err := c.patiently(ctx, func() (err error) { found, err = c.describeGroup(ctx, group); return err })
 	if errors.Is(err, kerr.GroupIDNotFound) {
 		return Group{State: "Dead"}, nil
 	}
@@ -50,15 +50,15 @@ func (c *Cluster) Group(ctx context.Context, group string) (Group, error) {
 	return found, nil
 }
 
-func (w *wire) describeGroup(ctx context.Context, group string) (Group, error) {
-	coordinator, err := w.coordinator(ctx, group)
+func (c *Cluster) describeGroup(ctx context.Context, group string) (Group, error) {
+	coordinator, err := c.wire.coordinator(ctx, group)
 	if err != nil {
 		return Group{}, fmt.Errorf("find the coordinator: %w", err)
 	}
 	request := kmsg.NewPtrDescribeGroupsRequest()
 	request.Groups = []string{group}
 	answer := kmsg.NewDescribeGroupsResponse()
-	if err := w.ask(ctx, call{broker: coordinator, request: request, min: 0, max: 5}, &answer); err != nil {
+	if err := c.wire.ask(ctx, call{broker: coordinator, request: request, min: 0, max: 5}, &answer); err != nil {
 		return Group{}, err
 	}
 	for _, g := range answer.Groups {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 )
@@ -37,9 +36,11 @@ func (c *Cluster) Settings(ctx context.Context) (Settings, error) {
 	if answer.ClusterID != nil {
 		s.ClusterID = *answer.ClusterID
 	}
-	if s.Version, err = c.wire.guessVersion(ctx); err != nil {
+	spoken, err := c.wire.spokenVersions(ctx, anyBroker)
+	if err != nil {
 		return s, fmt.Errorf("version of the cluster: %w", err)
 	}
+	s.Version = kversion.FromApiVersionsResponse(spoken).VersionGuess()
 	if len(answer.Brokers) > 0 {
 		s.readBroker(ctx, c, answer.Brokers[0].NodeID)
 	}
@@ -56,20 +57,4 @@ func (s *Settings) readBroker(ctx context.Context, c *Cluster, id int32) {
 		s.Hidden = found.missing([]string{autoCreate})
 	}
 	s.AutoCreate = found.values[autoCreate] == "true"
-}
-
-// guessVersion asks any broker which requests it speaks, and for the release that speaks those.
-func (w *wire) guessVersion(ctx context.Context) (string, error) {
-	answer := kmsg.NewApiVersionsResponse()
-	body, err := w.roundTrip(ctx, call{broker: anyBroker, request: kmsg.NewPtrApiVersionsRequest()})
-	if err == nil {
-		err = answer.ReadFrom(body)
-	}
-	if err == nil {
-		err = kerr.ErrorForCode(answer.ErrorCode)
-	}
-	if err != nil {
-		return "", err
-	}
-	return kversion.FromApiVersionsResponse(&answer).VersionGuess(), nil
 }

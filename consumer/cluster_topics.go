@@ -54,7 +54,7 @@ func (c *Cluster) Topics(ctx context.Context, names []string) ([]TopicFacts, err
 	var faults []error
 	for i, name := range names {
 		t := found[name]
-		facts[i] = TopicFacts{Name: name, Missing: isGone(t.err), ID: t.id, Partitions: len(t.partitions), Replicas: t.replicas()}
+		facts[i] = TopicFacts{Name: name, Missing: isGone(t.err), ID: t.id, Partitions: len(t.partitions), Replicas: leastReplicas(t)}
 		if t.err == nil {
 			there = append(there, name)
 		} else if !facts[i].Missing {
@@ -71,7 +71,8 @@ func (c *Cluster) Topics(ctx context.Context, names []string) ([]TopicFacts, err
 	return facts, errors.Join(faults...)
 }
 
-func (t topicMetadata) replicas() int {
+// leastReplicas is the least that one of the topic's partitions has.
+func leastReplicas(t topicMetadata) int {
 	least := 0
 	for i, p := range t.partitions {
 		if i == 0 || p.replicas < least {

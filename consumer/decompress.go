@@ -44,14 +44,14 @@ var errTooLarge = fmt.Errorf("%w: the batch is larger than the consumer takes", 
 // concurrent use.
 type decompressor struct {
 	limit   int
-	turns   slots // one for each batch that is being decompressed
+	turns   chan struct{} // one for each batch that is being decompressed
 	sources sync.Pool
 }
 
 func newDecompressor(limit int) *decompressor {
 	return &decompressor{
 		limit:   limit,
-		turns:   make(slots, runtime.GOMAXPROCS(0)),
+		turns:   make(chan struct{}, runtime.GOMAXPROCS(0)),
 		sources: sync.Pool{New: func() any { return &source{stream: bufio.NewReaderSize(nil, streamBytes)} }},
 	}
 }

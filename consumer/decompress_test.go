@@ -3,7 +3,6 @@ package consumer
 import (
 	"bytes"
 	"encoding/binary"
-	"runtime/metrics"
 	"testing"
 
 	"github.com/klauspost/compress/s2"
@@ -11,21 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/firstseen/firstseen/consumer/internal/wire/wiretest"
 )
-
-// allocated is how many bytes a function allocates, with whatever else runs meanwhile.
-func allocated(do func()) int {
-	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
-	metrics.Read(sample)
-	before := sample[0].Value.Uint64()
-	do()
-	metrics.Read(sample)
-	return int(sample[0].Value.Uint64() - before)
-}
-
-var codecTypes = map[string]kgo.CompressionCodecType{
-	"none": kgo.CodecNone, "gzip": kgo.CodecGzip, "snappy": kgo.CodecSnappy, "lz4": kgo.CodecLz4, "zstd": kgo.CodecZstd,
-}
 
 // drain reads all that comes out of a payload, as what is behind the last record that had room.
 func (d *decompressor) drain(payload []byte, codec kgo.CompressionCodecType) (int, error) {
@@ -64,15 +51,15 @@ func (d *decompressor) Decompress(payload []byte, codec kgo.CompressionCodecType
 func TestDecompressRefusesABomb(t *testing.T) {
 	const limit = 1 << 20
 	bomb := make([]byte, 256<<20)
-	for name, codec := range codecs {
+	for name, codec := range wiretest.Codecs {
 		if name == "none" {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			packed := compress(t, codec, bomb)
+			packed := wiretest.Compress(t, codec, bomb)
 			d := newDecompressor(limit)
 			var err error
-			grown := allocated(func() { _, err = d.drain(packed, codecTypes[name]) })
+			grown := wiretest.Allocated(func() { _, err = d.drain(packed, wiretest.CodecTypes[name]) })
 			require.ErrorIs(t, err, kerr.MessageTooLarge)
 			require.ErrorContains(t, err, name)
 			require.Less(t, grown, 16<<20)
@@ -83,15 +70,15 @@ func TestDecompressRefusesABomb(t *testing.T) {
 func TestDecompressTakesExactlyTheLimit(t *testing.T) {
 	const limit = 100_000
 	raw := bytes.Repeat([]byte("0123456789"), limit/10)
-	for name, codec := range codecs {
+	for name, codec := range wiretest.Codecs {
 		if name == "none" {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			got, err := newDecompressor(limit).Decompress(compress(t, codec, raw), codecTypes[name])
+			got, err := newDecompressor(limit).Decompress(wiretest.Compress(t, codec, raw), wiretest.CodecTypes[name])
 			require.NoError(t, err)
 			require.Equal(t, raw, got)
-			_, err = newDecompressor(limit-1).Decompress(compress(t, codec, raw), codecTypes[name])
+			_, err = newDecompressor(limit-1).Decompress(wiretest.Compress(t, codec, raw), wiretest.CodecTypes[name])
 			require.ErrorIs(t, err, kerr.MessageTooLarge)
 		})
 	}

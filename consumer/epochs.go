@@ -25,17 +25,18 @@ type epochStart struct {
 // epochs are the leader epochs of what was read of a partition, by ascending offsets. They are few: one for each election.
 type epochs []epochStart
 
-// noteEpoch adds an epoch where it is another one than the last.
-func noteEpoch(es []epochStart, from int64, epoch int32) []epochStart {
-	if n := len(es); n > 0 && (es[n-1].epoch == epoch || epoch >= 0 && epoch < es[n-1].epoch) {
-		return es // where an answer overlaps with the one before, its first epochs are older
+// note adds an epoch where it is another one than the last.
+func (es *epochs) note(from int64, epoch int32) {
+	n := len(*es)
+	if n > 0 && ((*es)[n-1].epoch == epoch || epoch >= 0 && epoch < (*es)[n-1].epoch) {
+		return // where an answer overlaps with the one before, its first epochs are older
 	}
-	return append(es, epochStart{from, epoch})
+	*es = append(*es, epochStart{from, epoch})
 }
 
-func (es *epochs) add(more []epochStart) {
+func (es *epochs) add(more epochs) {
 	for _, e := range more {
-		*es = noteEpoch(*es, e.from, e.epoch)
+		es.note(e.from, e.epoch)
 	}
 }
 
@@ -63,35 +64,6 @@ func (es epochs) at(next int64) *int32 {
 		}
 	}
 	return nil
-}
-
-// epochAt is the leader epoch of the last message before a position; nil: not known.
-func (p *partition) epochAt(next int64) *int32 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.epochs.at(next)
-}
-
-// lastEpoch is what the next fetch names; nil: nothing. Call it with mu held.
-func (p *partition) lastEpoch() *int32 {
-	if p.unnamed {
-		return nil
-	}
-	return p.epochs.at(p.next)
-}
-
-// read is how far the partition was fetched.
-func (p *partition) read() reading {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return reading{p.next, p.lastEpoch()}
-}
-
-// nameEpochs says whether fetches may name the epoch that was read last.
-func (p *partition) nameEpochs(named bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.unnamed = !named
 }
 
 // divergedError is a broker's answer that its log is not the one that was read: of the epochs up to the one that was read

@@ -12,18 +12,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
+
+	"github.com/firstseen/firstseen/consumer/internal/wire/wiretest"
 )
 
-func under(epoch int32, b kmsg.RecordBatch) kmsg.RecordBatch {
-	b.PartitionLeaderEpoch = epoch
-	return b
-}
-
 func TestEpochsAreThoseOfTheBatchesBeforeAPosition(t *testing.T) {
-	emptied := under(6, plainBatch(20))
+	emptied := wiretest.Under(6, wiretest.PlainBatch(20))
 	emptied.LastOffsetDelta = 9
-	set := recordSet(under(4, plainBatch(10, "a", "b")), under(4, plainBatch(12, "c")), under(5, marker(14, 1, 1)), emptied,
-		under(-1, plainBatch(30, "d")), under(7, plainBatch(31, "e")))
+	set := wiretest.RecordSet(wiretest.Under(4, wiretest.PlainBatch(10, "a", "b")), wiretest.Under(4, wiretest.PlainBatch(12, "c")), wiretest.Under(5, wiretest.Marker(14, 1, 1)), emptied,
+		wiretest.Under(-1, wiretest.PlainBatch(30, "d")), wiretest.Under(7, wiretest.PlainBatch(31, "e")))
 	d, err := decodeSet(set, 11)
 	require.NoError(t, err)
 	es := epochs{{11, 3}}
@@ -48,7 +45,7 @@ func TestEpochsAreThoseOfTheBatchesBeforeAPosition(t *testing.T) {
 func TestWhatIsTakenEndsBehindItsLastRecord(t *testing.T) {
 	p := newPartition(topicPartition{"orders", 0}, topicMetadata{}, Topic{})
 	p.readFrom(10, nil)
-	set := recordSet(under(4, plainBatch(10, "a")), under(5, marker(11, 1, 1)), under(5, plainBatch(15, "b")))
+	set := wiretest.RecordSet(wiretest.Under(4, wiretest.PlainBatch(10, "a")), wiretest.Under(5, wiretest.Marker(11, 1, 1)), wiretest.Under(5, wiretest.PlainBatch(15, "b")))
 	d, err := decodeSet(set, 10)
 	require.NoError(t, err)
 	require.True(t, p.add(&fetchedPartition{from: 10, next: d.next, records: d.records, epochs: d.epochs}))

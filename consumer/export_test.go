@@ -2,15 +2,7 @@ package consumer
 
 import (
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
-
-// EncodedBatch is a batch as a broker takes it.
-func EncodedBatch(b kmsg.RecordBatch) []byte { return encodeBatch(b) }
-
-// EncodedRecord is the first record of a batch.
-func EncodedRecord(r kmsg.Record) []byte { return encode(&r) }
 
 // Buffered is what a consumer's fetched records cost.
 func Buffered(c *Consumer) int { return c.memory.Used() }

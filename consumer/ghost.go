@@ -3,12 +3,9 @@ package consumer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // ghost is this process's last membership of the group after kafka-go has forgotten it, which it does when the brokers
@@ -42,22 +39,4 @@ func (g *ghost) lay(member string) {
 		g.expels.Wait()
 	}
 	g.member, g.stop = member, nil
-}
-
-// leaveGroup takes a member out of its group. That it is not there is as good.
-func (w *wire) leaveGroup(ctx context.Context, group, member string) error {
-	coordinator, err := w.coordinator(ctx, group)
-	if err != nil {
-		return err
-	}
-	request := kmsg.NewPtrLeaveGroupRequest()
-	request.Group, request.MemberID = group, member
-	answer := kmsg.NewLeaveGroupResponse()
-	if err := w.ask(ctx, call{broker: coordinator, request: request, min: 0, max: 2}, &answer); err != nil {
-		return fmt.Errorf("leave group %s: %w", group, err)
-	}
-	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil && !errors.Is(err, kerr.UnknownMemberID) {
-		return fmt.Errorf("leave group %s: %w", group, err)
-	}
-	return nil
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/consumer/internal/wire/wiretest"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/handlers"
 )
@@ -64,7 +65,7 @@ func bombs(s *stage, client *kgo.Client) (messages int) {
 		topic := kmsg.NewProduceRequestTopic()
 		topic.Topic = s.topic
 		partition := kmsg.NewProduceRequestTopicPartition()
-		partition.Partition, partition.Records = int32(i), consumer.Bomb(s.t, codec, 200)
+		partition.Partition, partition.Records = int32(i), wiretest.Bomb(s.t, codec, 200)
 		topic.Partitions = append(topic.Partitions, partition)
 		request.Topics = append(request.Topics, topic)
 		require.NoError(s.t, s.send(client, request))

@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/firstseen/firstseen/dedup/holds"
 )
@@ -36,9 +34,9 @@ type partition struct {
 	epochs      epochs           // up to there
 	unnamed     bool             // fetches name no epoch: the leader does not know it
 	records     []*fetchedRecord // fetched and not taken
-	costs       []cost           // of keeping them
+	costs       costs            // of keeping them
 	bytes       int              // all of costs
-	taken       []cost           // of what the worker has taken and is not done with
+	taken       costs            // of what the worker has taken and is not done with
 	served      time.Time        // when a fetch brought something last
 	dry         bool             // the last answer brought nothing new
 	resting     bool             // its worker waits: nothing is fetched, nor kept
@@ -177,7 +175,7 @@ func (p *partition) take(maxRecords, maxBytes int) taken {
 // fitting is how many of the first records are within the limits.
 func (p *partition) fitting(maxRecords, maxBytes int) (n int) {
 	for size := 0; n < len(p.records) && n < maxRecords; n++ {
-		size += recordSize(p.records[n])
+		size += p.records[n].size()
 		if size > maxBytes && (n > 0 || maxBytes <= 0) {
 			break
 		}
@@ -199,7 +197,7 @@ func (p *partition) done(next int64) (bytes int) {
 
 // empty gives up all that is fetched and not done, and returns what it cost.
 func (p *partition) empty() (bytes int) {
-	bytes = p.bytes + totalOf(p.taken)
+	bytes = p.bytes + p.taken.total()
 	p.bytes, p.records, p.costs, p.taken = 0, nil, nil, nil
 	return bytes
 }
@@ -231,13 +229,33 @@ func (p *partition) resume(next int64) {
 	}
 }
 
-// recordSize is what counts towards a batch's limit in bytes.
-func recordSize(r *fetchedRecord) int {
-	n := len(r.key) + len(r.value)
-	for i := range r.headers {
-		n += len(r.headers[i].Key) + len(r.headers[i].Value)
+// epochAt is the leader epoch of the last message before a position; nil: not known.
+func (p *partition) epochAt(next int64) *int32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.epochs.at(next)
+}
+
+// lastEpoch is what the next fetch names; nil: nothing. Call it with mu held.
+func (p *partition) lastEpoch() *int32 {
+	if p.unnamed {
+		return nil
 	}
-	return n
+	return p.epochs.at(p.next)
+}
+
+// read is how far the partition was fetched.
+func (p *partition) read() reading {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return reading{p.next, p.lastEpoch()}
+}
+
+// nameEpochs says whether fetches may name the epoch that was read last.
+func (p *partition) nameEpochs(named bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unnamed = !named
 }
 
 // openTransactionAfter is how long a transaction may hold a partition back before that is reported. Kafka itself
@@ -267,9 +285,4 @@ func (p *partition) openTransaction(now time.Time) (since time.Time, at, behind 
 		p.stalledAt, p.stalledSince = p.lastStable, now
 	}
 	return p.stalledSince, p.lastStable, behind
-}
-
-// isGone says that a topic or partition is not there, or not the one that was asked for.
-func isGone(err error) bool {
-	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID)
 }

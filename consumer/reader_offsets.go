@@ -85,7 +85,7 @@ func (r *Reader) ask(ctx context.Context, name string, partitions []int32, times
 	if topic = topics[name]; isGone(topic.err) || errors.Is(topic.err, kerr.InvalidTopicException) {
 		return topic, nil, fmt.Errorf("it %w", errMissing)
 	}
-	parts, err := topic.some(partitions)
+	parts, err := some(topic, partitions)
 	if err != nil {
 		return topic, nil, err
 	}
@@ -98,7 +98,7 @@ func (r *Reader) ask(ctx context.Context, name string, partitions []int32, times
 }
 
 // some names some of a topic's partitions, or all where partitions is nil.
-func (t topicMetadata) some(partitions []int32) (parts []topicPartition, err error) {
+func some(t topicMetadata, partitions []int32) (parts []topicPartition, err error) {
 	if t.err != nil {
 		return nil, t.err
 	}

@@ -111,9 +111,6 @@ func (g *pager) probe(offset int64) (fetchedPartition, error) {
 	return found, err
 }
 
-// errThrottled says that a broker has answered nothing, to have its client slow down.
-var errThrottled = errors.New("throttled")
-
 // short gives up where the partition goes on to end below the range's end. A new leader is behind only for a moment.
 func (g *pager) short() {
 	if g.shortSince.IsZero() {

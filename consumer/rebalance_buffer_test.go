@@ -9,7 +9,7 @@ import (
 func TestBatchWithoutARecordLeftGivesItsRoomBack(t *testing.T) {
 	p := &partition{data: newWake()}
 	p.readFrom(9, nil)
-	p.add(&fetchedPartition{next: 10, costs: []cost{{10, 1 << 20}}}) // offsets 0 to 9, of which compaction took 9
+	p.add(&fetchedPartition{next: 10, costs: costs{{10, 1 << 20}}}) // offsets 0 to 9, of which compaction took 9
 	require.True(t, p.beyond(9))
 	got := p.take(100, 1<<20)
 	require.Equal(t, taken{next: 10}, got)

@@ -30,6 +30,9 @@ type room struct {
 	needBody, needItem int // what the last fetch got nowhere without
 }
 
+// newRoom is room for n bytes and no more.
+func newRoom(n int) *room { return &room{free: n} }
+
 // lackError says that there is no room for an answer.
 type lackError struct{ size int }
 

@@ -27,7 +27,7 @@ func TestPartitionsAreHeldWhereNothingCanBeFetchedForWantOfMemory(t *testing.T) 
 			f.partitions[p.topicPartition] = p
 			all = append(all, p)
 		}
-		all[1].add(&fetchedPartition{records: []*fetchedRecord{{}}, costs: []cost{{1, 100}}, next: 1})
+		all[1].add(&fetchedPartition{records: []*fetchedRecord{{}}, costs: costs{{1, 100}}, next: 1})
 		all[2].stopReading()
 		loop := &fetchLoop{fetching: f, fetchTurf: fetchTurf{7, 0}, wake: newWake(), room: &room{account: account}}
 

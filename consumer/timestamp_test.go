@@ -17,8 +17,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
-	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/consumer/internal/wire/wiretest"
 )
 
 // A default broker takes the years before Postgres' first, and -1 for none; of the future only an hour, since Kafka 4.0.
@@ -59,7 +59,7 @@ func (g *grave) produceStamped(texts map[int64]string) int {
 	for number := range texts {
 		for _, key := range []string{"n2", "dies"} {
 			g.produceBatch(kmsg.RecordBatch{FirstTimestamp: number, MaxTimestamp: number, ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1,
-				NumRecords: 1, Records: consumer.EncodedRecord(kmsg.Record{Key: []byte(key), Value: []byte(strconv.FormatInt(number, 10)),
+				NumRecords: 1, Records: wiretest.EncodeRecord(&kmsg.Record{Key: []byte(key), Value: []byte(strconv.FormatInt(number, 10)),
 					Headers: []kmsg.Header{{Key: "message-id", Value: []byte(uuid.NewString())}}})})
 		}
 	}
@@ -73,7 +73,7 @@ func (s *stage) produceBatch(b kmsg.RecordBatch) {
 	require.NoError(s.t, err)
 	defer client.Close()
 	partition := kmsg.NewProduceRequestTopicPartition()
-	partition.Records = consumer.EncodedBatch(b)
+	partition.Records = wiretest.EncodeBatch(b)
 	topic := kmsg.NewProduceRequestTopic()
 	topic.Topic, topic.Partitions = s.topic, append(topic.Partitions, partition)
 	request := kmsg.NewPtrProduceRequest()

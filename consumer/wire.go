@@ -168,17 +168,10 @@ func (w *wire) spoken(ctx context.Context, broker int32) (apiVersions, error) {
 	return found, nil
 }
 
-// askVersions sends ApiVersions version 0, which every broker speaks (KIP-35, KIP-896).
+// askVersions is spokenVersions, by the APIs' keys.
 func (w *wire) askVersions(ctx context.Context, broker int32) (apiVersions, error) {
-	body, err := w.roundTrip(ctx, call{broker: broker, request: kmsg.NewPtrApiVersionsRequest()})
+	answer, err := w.spokenVersions(ctx, broker)
 	if err != nil {
-		return nil, err
-	}
-	answer := kmsg.NewApiVersionsResponse()
-	if err := answer.ReadFrom(body); err != nil {
-		return nil, err
-	}
-	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
 		return nil, err
 	}
 	versions := make(apiVersions, len(answer.ApiKeys))
@@ -186,6 +179,19 @@ func (w *wire) askVersions(ctx context.Context, broker int32) (apiVersions, erro
 		versions[k.ApiKey] = [2]int16{k.MinVersion, k.MaxVersion}
 	}
 	return versions, nil
+}
+
+// spokenVersions sends ApiVersions version 0, which every broker speaks (KIP-35, KIP-896).
+func (w *wire) spokenVersions(ctx context.Context, broker int32) (*kmsg.ApiVersionsResponse, error) {
+	body, err := w.roundTrip(ctx, call{broker: broker, request: kmsg.NewPtrApiVersionsRequest()})
+	if err != nil {
+		return nil, err
+	}
+	answer := kmsg.NewPtrApiVersionsResponse()
+	if err := answer.ReadFrom(body); err != nil {
+		return nil, err
+	}
+	return answer, kerr.ErrorForCode(answer.ErrorCode)
 }
 
 func (w *wire) forget(broker int32) {

@@ -3,7 +3,6 @@ package consumer
 import (
 	"bytes"
 	"encoding/binary"
-	"hash/crc32"
 	"slices"
 	"testing"
 
@@ -12,61 +11,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/firstseen/firstseen/consumer/internal/wire/wiretest"
 )
-
-// encodeBatch seals a batch as a broker would: length and checksum are right whatever it holds.
-func encodeBatch(b kmsg.RecordBatch) []byte {
-	b.Magic = 2
-	b.Length = int32(49 + len(b.Records))
-	out := b.AppendTo(nil)
-	return seal(out)
-}
-
-func seal(batch []byte) []byte {
-	binary.BigEndian.PutUint32(batch[17:], crc32.Checksum(batch[21:], castagnoli))
-	return batch
-}
-
-// plainBatch holds one record per value, from an offset on.
-func plainBatch(first int64, vs ...string) kmsg.RecordBatch {
-	b := kmsg.RecordBatch{FirstOffset: first, ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1}
-	for i, v := range vs {
-		b.Records = append(b.Records, encodeRecord(i, nil, []byte(v))...)
-	}
-	b.NumRecords, b.LastOffsetDelta = int32(len(vs)), int32(len(vs)-1)
-	return b
-}
-
-func encodeRecord(delta int, key, value []byte) []byte {
-	return encode(&kmsg.Record{OffsetDelta: int32(delta), Key: key, Value: value})
-}
-
-func encode(r *kmsg.Record) []byte {
-	body := r.AppendTo(nil)[1:] // without its length
-	return append(kbin.AppendVarint(nil, int32(len(body))), body...)
-}
-
-// transactional marks a batch as part of a producer's transaction.
-func transactional(b kmsg.RecordBatch, producer int64) kmsg.RecordBatch {
-	b.ProducerID, b.Attributes = producer, b.Attributes|transactionFlag
-	return b
-}
-
-// marker is the control record that ends a transaction: kind 0 aborts, 1 commits.
-func marker(first, producer int64, kind byte) kmsg.RecordBatch {
-	b := transactional(kmsg.RecordBatch{FirstOffset: first, NumRecords: 1}, producer)
-	b.Attributes |= controlFlag
-	b.Records = encodeRecord(0, []byte{0, 0, 0, kind}, []byte{0, 0, 0, 0, 0, 0})
-	return b
-}
-
-func recordSet(batches ...kmsg.RecordBatch) []byte {
-	var set []byte
-	for _, b := range batches {
-		set = append(set, encodeBatch(b)...)
-	}
-	return set
-}
 
 var testLimits = decodeLimits{batchBytes: 1 << 20, record: 4 << 20}
 
@@ -83,7 +30,7 @@ func decodeSet(set []byte, from int64, aborted ...abortedTransaction) (*recordDe
 }
 
 func TestDecodeLeavesAPartialLastBatchForLater(t *testing.T) {
-	first, whole := len(recordSet(plainBatch(5, "a", "b"))), recordSet(plainBatch(5, "a", "b"), plainBatch(7, "c"))
+	first, whole := len(wiretest.RecordSet(wiretest.PlainBatch(5, "a", "b"))), wiretest.RecordSet(wiretest.PlainBatch(5, "a", "b"), wiretest.PlainBatch(7, "c"))
 	for cut := first; cut < len(whole); cut++ {
 		d, err := decodeSet(whole[:cut], 5)
 		require.NoError(t, err)
@@ -93,7 +40,7 @@ func TestDecodeLeavesAPartialLastBatchForLater(t *testing.T) {
 }
 
 func TestDecodeOfNoWholeBatchIsAnErrorAndNoStandstill(t *testing.T) {
-	whole := recordSet(plainBatch(5, "a", "b"))
+	whole := wiretest.RecordSet(wiretest.PlainBatch(5, "a", "b"))
 	for cut := 1; cut < len(whole); cut++ {
 		d, err := decodeSet(whole[:cut], 5)
 		require.ErrorIs(t, err, kerr.CorruptMessage)
@@ -104,7 +51,7 @@ func TestDecodeOfNoWholeBatchIsAnErrorAndNoStandstill(t *testing.T) {
 }
 
 func TestDecodeNeverSkipsADamagedBatch(t *testing.T) {
-	good, after := recordSet(plainBatch(0, "a", "b")), recordSet(plainBatch(3, "d"))
+	good, after := wiretest.RecordSet(wiretest.PlainBatch(0, "a", "b")), wiretest.RecordSet(wiretest.PlainBatch(3, "d"))
 	damages := map[string]func(b []byte) []byte{
 		"checksum":        func(b []byte) []byte { b[len(b)-2] ^= 1; return b },
 		"unknown format":  func(b []byte) []byte { b[16] = 3; return b },
@@ -112,27 +59,27 @@ func TestDecodeNeverSkipsADamagedBatch(t *testing.T) {
 		"short length":    func(b []byte) []byte { binary.BigEndian.PutUint32(b[8:], 48); return b },
 		"negative length": func(b []byte) []byte { binary.BigEndian.PutUint32(b[8:], 1<<31); return b },
 		"huge length":     func(b []byte) []byte { binary.BigEndian.PutUint32(b[8:], 1<<31-1); return b },
-		"negative count":  func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 1<<31); return seal(b) },
-		"high count":      func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 1<<31-1); return seal(b) },
-		"count below":     func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 1); return seal(b) },
-		"count above":     func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 3); return seal(b) },
-		"count none":      func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 0); return seal(b) },
-		"last below":      func(b []byte) []byte { binary.BigEndian.PutUint32(b[23:], 0); return seal(b) },
+		"negative count":  func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 1<<31); return wiretest.Seal(b) },
+		"high count":      func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 1<<31-1); return wiretest.Seal(b) },
+		"count below":     func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 1); return wiretest.Seal(b) },
+		"count above":     func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 3); return wiretest.Seal(b) },
+		"count none":      func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 0); return wiretest.Seal(b) },
+		"last below":      func(b []byte) []byte { binary.BigEndian.PutUint32(b[23:], 0); return wiretest.Seal(b) },
 		"negative first":  func(b []byte) []byte { b[0] = 0x80; return b },
-		"unknown codec":   func(b []byte) []byte { b[22] |= 7; return seal(b) },
-		"not gzip":        func(b []byte) []byte { b[22] |= 1; return seal(b) },
-		"not snappy":      func(b []byte) []byte { b[22] |= 2; return seal(b) },
-		"not lz4":         func(b []byte) []byte { b[22] |= 3; return seal(b) },
-		"not zstd":        func(b []byte) []byte { b[22] |= 4; return seal(b) },
-		"record length":   func(b []byte) []byte { b[61] = 0x7e; return seal(b) },
-		"negative record": func(b []byte) []byte { b[61] = 1; return seal(b) },
-		"value length":    func(b []byte) []byte { b[66] = 0x7e; return seal(b) },
-		"many headers":    func(b []byte) []byte { b[69] = 0x7e; return seal(b) },
-		"minus 1 headers": func(b []byte) []byte { b[69] = 1; return seal(b) },
+		"unknown codec":   func(b []byte) []byte { b[22] |= 7; return wiretest.Seal(b) },
+		"not gzip":        func(b []byte) []byte { b[22] |= 1; return wiretest.Seal(b) },
+		"not snappy":      func(b []byte) []byte { b[22] |= 2; return wiretest.Seal(b) },
+		"not lz4":         func(b []byte) []byte { b[22] |= 3; return wiretest.Seal(b) },
+		"not zstd":        func(b []byte) []byte { b[22] |= 4; return wiretest.Seal(b) },
+		"record length":   func(b []byte) []byte { b[61] = 0x7e; return wiretest.Seal(b) },
+		"negative record": func(b []byte) []byte { b[61] = 1; return wiretest.Seal(b) },
+		"value length":    func(b []byte) []byte { b[66] = 0x7e; return wiretest.Seal(b) },
+		"many headers":    func(b []byte) []byte { b[69] = 0x7e; return wiretest.Seal(b) },
+		"minus 1 headers": func(b []byte) []byte { b[69] = 1; return wiretest.Seal(b) },
 	}
 	for name, damage := range damages {
 		t.Run(name, func(t *testing.T) {
-			bad := damage(recordSet(plainBatch(2, "x", "yy")))
+			bad := damage(wiretest.RecordSet(wiretest.PlainBatch(2, "x", "yy")))
 			d, err := decodeSet(slices.Concat(good, bad, after), 0)
 			require.NoError(t, err, "what is good comes first")
 			require.Equal(t, []string{"a", "b"}, valuesOf(d.records))
@@ -148,9 +95,9 @@ func TestDecodeNeverSkipsADamagedBatch(t *testing.T) {
 
 // This is why the records are not decoded by kgo: the records at 2 and 3 are lost without an error.
 func TestKgoSkipsARecordThatItCannotRead(t *testing.T) {
-	bad := recordSet(plainBatch(2, "x", "yy"))
+	bad := wiretest.RecordSet(wiretest.PlainBatch(2, "x", "yy"))
 	bad[66] = 0x7e // the value's length
-	set := slices.Concat(recordSet(plainBatch(0, "a", "b")), seal(bad), recordSet(plainBatch(4, "d")))
+	set := slices.Concat(wiretest.RecordSet(wiretest.PlainBatch(0, "a", "b")), wiretest.Seal(bad), wiretest.RecordSet(wiretest.PlainBatch(4, "d")))
 	got, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{IsolationLevel: kgo.ReadCommitted()},
 		&kmsg.FetchResponseTopicPartition{RecordBatches: set}, kgo.DefaultDecompressor(), nil)
 	require.NoError(t, got.Err)
@@ -159,13 +106,13 @@ func TestKgoSkipsARecordThatItCannotRead(t *testing.T) {
 }
 
 func TestDecodeHidesAbortedTransactionsOnly(t *testing.T) {
-	set := recordSet(
-		transactional(plainBatch(0, "aborted of 7"), 7),
-		transactional(plainBatch(1, "committed of 8"), 8),
-		plainBatch(2, "plain of 7"),
-		marker(3, 7, 0), marker(4, 8, 1),
-		transactional(plainBatch(5, "committed of 7"), 7), marker(6, 7, 1),
-		transactional(plainBatch(7, "aborted of 7 again"), 7), marker(8, 7, 0),
+	set := wiretest.RecordSet(
+		wiretest.Transactional(wiretest.PlainBatch(0, "aborted of 7"), 7),
+		wiretest.Transactional(wiretest.PlainBatch(1, "committed of 8"), 8),
+		wiretest.PlainBatch(2, "plain of 7"),
+		wiretest.Marker(3, 7, 0), wiretest.Marker(4, 8, 1),
+		wiretest.Transactional(wiretest.PlainBatch(5, "committed of 7"), 7), wiretest.Marker(6, 7, 1),
+		wiretest.Transactional(wiretest.PlainBatch(7, "aborted of 7 again"), 7), wiretest.Marker(8, 7, 0),
 	)
 	// In the order of Redpanda, which is none.
 	d, err := decodeSet(set, 0, abortedTransaction{7, 7}, abortedTransaction{7, 0})
@@ -175,12 +122,12 @@ func TestDecodeHidesAbortedTransactionsOnly(t *testing.T) {
 }
 
 func TestDecodeMovesOnWithoutRecords(t *testing.T) {
-	emptied := plainBatch(4)
+	emptied := wiretest.PlainBatch(4)
 	emptied.LastOffsetDelta = 9
 	for name, set := range map[string][]byte{
-		"emptied by compaction": recordSet(emptied),
-		"tail removed":          recordSet(func() kmsg.RecordBatch { b := plainBatch(0, "a"); b.LastOffsetDelta = 13; return b }()),
-		"control":               recordSet(marker(13, 1, 1)),
+		"emptied by compaction": wiretest.RecordSet(emptied),
+		"tail removed":          wiretest.RecordSet(func() kmsg.RecordBatch { b := wiretest.PlainBatch(0, "a"); b.LastOffsetDelta = 13; return b }()),
+		"control":               wiretest.RecordSet(wiretest.Marker(13, 1, 1)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := decodeSet(set, 8)
@@ -192,13 +139,13 @@ func TestDecodeMovesOnWithoutRecords(t *testing.T) {
 }
 
 func TestDecodeUsesTheBrokersTimeWhereTheTopicDoes(t *testing.T) {
-	b := plainBatch(0, "a")
+	b := wiretest.PlainBatch(0, "a")
 	b.FirstTimestamp, b.MaxTimestamp = 1000, 5000
-	d, err := decodeSet(recordSet(b), 0)
+	d, err := decodeSet(wiretest.RecordSet(b), 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 1000, d.records[0].timestamp)
 	b.Attributes |= appendTimeFlag
-	d, err = decodeSet(recordSet(b), 0)
+	d, err = decodeSet(wiretest.RecordSet(b), 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 5000, d.records[0].timestamp)
 }
@@ -213,17 +160,17 @@ func TestDecodeTakesTinyRecordsInParts(t *testing.T) {
 		for i := range byte(each) {
 			tiny = append(tiny, 12, 0, 0, 2*i, 1, 1, 0)
 		}
-		b.Records = compress(t, kgo.ZstdCompression(), tiny)
-		set = append(set, recordSet(b)...)
+		b.Records = wiretest.Compress(t, kgo.ZstdCompression(), tiny)
+		set = append(set, wiretest.RecordSet(b)...)
 	}
 	next, parts := int64(0), 0
 	for ; next < n; parts++ {
 		var d *recordDecoder
 		var err error
-		grown := allocated(func() { d, err = decodeSet(set, next) })
+		grown := wiretest.Allocated(func() { d, err = decodeSet(set, next) })
 		require.NoError(t, err)
 		require.Less(t, grown, 16<<20)
-		require.LessOrEqual(t, totalOf(d.costs), testLimits.record)
+		require.LessOrEqual(t, d.costs.total(), testLimits.record)
 		require.Equal(t, next, d.records[0].offset)
 		next = d.records[len(d.records)-1].offset + 1
 	}
@@ -231,14 +178,14 @@ func TestDecodeTakesTinyRecordsInParts(t *testing.T) {
 }
 
 func TestDecodeTakesALargeBatchInParts(t *testing.T) {
-	for name := range codecs {
+	for name := range wiretest.Codecs {
 		t.Run(name, func(t *testing.T) {
 			const n = 900
 			rs := make([]kmsg.Record, n)
 			for i := range rs {
 				rs[i].Value = bytes.Repeat([]byte{byte(i)}, 500+i)
 			}
-			set := batchOf(t, name, 5, rs...)
+			set := wiretest.BatchOf(t, name, 5, rs...)
 			next, parts := int64(5), 0
 			for ; next < n+5; parts++ {
 				d := &recordDecoder{from: next, next: next, aborts: newAborts(nil), inflate: newDecompressor(2 << 20),
@@ -263,15 +210,15 @@ func TestDecodeTakesNoPartOfABatchThatIsTooLarge(t *testing.T) {
 	for i := range bomb {
 		bomb[i].Value = make([]byte, 1<<20)
 	}
-	for name := range codecs {
+	for name := range wiretest.Codecs {
 		if name == "none" {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			set := batchOf(t, name, 0, bomb...)
+			set := wiretest.BatchOf(t, name, 0, bomb...)
 			d := &recordDecoder{aborts: newAborts(nil), inflate: newDecompressor(64 << 20), limits: testLimits, room: &room{free: 12 << 20}}
 			var err error
-			grown := allocated(func() { err = d.decode(set) })
+			grown := wiretest.Allocated(func() { err = d.decode(set) })
 			require.ErrorIs(t, err, kerr.MessageTooLarge)
 			require.Empty(t, d.records)
 			require.Zero(t, d.next)
@@ -286,15 +233,7 @@ func TestDecodeRefusesARecordThatOutgrowsTheMemory(t *testing.T) {
 	headers := append([]byte{0, 0, 0, 1, 1}, kbin.AppendVarint(nil, 200_000)...)
 	headers = append(headers, bytes.Repeat([]byte{0, 1}, 200_000)...)
 	b := kmsg.RecordBatch{NumRecords: 1, Records: append(kbin.AppendVarint(nil, int32(len(headers))), headers...)}
-	grown := allocated(func() { _, err = decodeSet(recordSet(b), 0) })
+	grown := wiretest.Allocated(func() { _, err = decodeSet(wiretest.RecordSet(b), 0) })
 	require.ErrorIs(t, err, kerr.MessageTooLarge)
 	require.Less(t, grown, 4<<20)
-}
-
-func compress(t testing.TB, codec kgo.CompressionCodec, raw []byte) []byte {
-	t.Helper()
-	c, err := kgo.DefaultCompressor(codec)
-	require.NoError(t, err)
-	out, _ := c.Compress(new(bytes.Buffer), raw)
-	return bytes.Clone(out)
 }

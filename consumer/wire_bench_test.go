@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/firstseen/firstseen/consumer/internal/wire/wiretest"
 )
 
 // BenchmarkFetch fetches and decodes batches of 1,000 records of 300 bytes from a kfake in this process,
@@ -13,7 +15,7 @@ func BenchmarkFetch(b *testing.B) {
 	for _, codec := range []string{"none", "snappy", "lz4", "zstd"} {
 		b.Run(codec, func(b *testing.B) {
 			w := newFakeWire(b, kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"), kfake.SyntheticFetch(kfake.SyntheticBatch{
-				Records: 1000, RecordBytes: 300, RandomFrac: .3, Compression: codecs[codec],
+				Records: 1000, RecordBytes: 300, RandomFrac: .3, Compression: wiretest.Codecs[codec],
 			}))
 			leader, part := w.at(b, "orders", 0)
 			opts := fetchOptions{maxWait: time.Second, minBytes: 1, maxBytes: 4 << 20}
@@ -40,7 +42,7 @@ func BenchmarkDecode(b *testing.B) {
 	for i := range vs {
 		vs[i] = string(value)
 	}
-	set := recordSet(plainBatch(0, vs...))
+	set := wiretest.RecordSet(wiretest.PlainBatch(0, vs...))
 	var last []*fetchedRecord
 	b.ReportAllocs()
 	for b.Loop() {

@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/consumer/internal/wire/wiretest"
 )
 
 // cutter dials connections that a test can cut.
@@ -128,7 +129,7 @@ func TestAnAnswerBeyondTheLimitIsRefused(t *testing.T) {
 		opts := eager
 		opts.maxBytes = 1000
 		var err error
-		grown := allocated(func() { _, err = w.one(t.Context(), leader, part, opts) })
+		grown := wiretest.Allocated(func() { _, err = w.one(t.Context(), leader, part, opts) })
 		require.ErrorContains(t, err, "the limit is 101000")
 		require.ErrorContains(t, err, "from broker")
 		if w.fake == nil { // kfake allocates in this process

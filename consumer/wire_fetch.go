@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -46,9 +47,9 @@ type fetchedPartition struct {
 	// records are those that read_committed shows, in the order of their offsets. They share memory
 	// with each other, which is what costs are about.
 	records []*fetchedRecord
-	costs   []cost
+	costs   costs
 	// epochs are the leader epochs of what was decoded, records or not.
-	epochs []epochStart
+	epochs epochs
 	// from is the offset that was asked for.
 	from int64
 	// next is the offset to fetch next: past control records, aborted data and gaps of compaction. It
@@ -61,6 +62,9 @@ type fetchedPartition struct {
 	err error
 }
 
+// errThrottled says that a broker has answered nothing, to have its client slow down.
+var errThrottled = errors.New("throttled")
+
 // fetch asks the leader of some partitions for records, read_committed, outside of a fetch session. It
 // answers for each part in the order of parts. Where all topic IDs are known a topic that was deleted
 // and created again gives UnknownTopicID instead of another topic's records (KIP-516).
@@ -69,7 +73,7 @@ func (w *wire) fetch(ctx context.Context, leader int32, parts []fetchPartition, 
 		return nil, nil
 	}
 	if opts.room == nil {
-		opts.room = &room{free: 4 * w.limits.batchBytes}
+		opts.room = newRoom(4 * w.limits.batchBytes)
 	}
 	request := fetchRequest(parts, opts)
 	body, err := w.do(ctx, call{
@@ -142,7 +146,7 @@ func keyOf(p fetchPartition, version int16) answerKey {
 }
 
 // bytes is what keeping the records costs.
-func (f *fetchedPartition) bytes() int { return totalOf(f.costs) }
+func (f *fetchedPartition) bytes() int { return f.costs.total() }
 
 // decode matches the answers to the parts. A broker that throttles a client answers nothing at all, with
 // no error, and holds back its next request itself (KIP-219).
@@ -168,30 +172,38 @@ func (w *wire) decode(parts []fetchPartition, answer fetchResponse, room *room, 
 
 // decodePartition decodes one partition of an answer of so many bytes.
 func (w *wire) decodePartition(p fetchPartition, a partitionResponse, room *room, size int) fetchedPartition {
+	found := fetchedPartition{topic: p.topic, partition: p.partition, from: p.offset, next: p.offset,
+		err: kerr.ErrorForCode(a.errorCode)}
+	switch {
+	case found.err != nil:
+	case a.diverged != nil:
+		found.err = a.diverged
+	default:
+		found = w.decodeRecords(p, a.records, a.aborted, room, size)
+	}
+	if found.err != nil {
+		found.err = fmt.Errorf("fetch %s/%d@%d: %w", p.topic, p.partition, p.offset, found.err)
+	}
+	found.highWatermark, found.lastStable, found.logStart = a.highWatermark, a.lastStable, a.logStart
+	return found
+}
+
+// decodeRecords decodes a record set, as far as there is room. It is part of an answer of size bytes.
+func (w *wire) decodeRecords(p fetchPartition, set []byte, aborted []abortedTransaction, room *room, size int) fetchedPartition {
 	d := recordDecoder{
 		topicPartition: topicPartition{p.topic, p.partition},
 		from:           p.offset,
 		next:           p.offset,
-		aborts:         newAborts(a.aborted),
+		aborts:         newAborts(aborted),
 		inflate:        w.inflate,
 		limits:         w.limits,
 		room:           room,
 		body:           size,
 	}
-	err := kerr.ErrorForCode(a.errorCode)
-	if err == nil && a.diverged != nil {
-		err = a.diverged
-	}
-	if err == nil {
-		err = d.decode(a.records)
-	}
-	if err != nil {
-		err = fmt.Errorf("fetch %s@%d: %w", d.topicPartition, p.offset, err)
-	}
+	err := d.decode(set)
 	return fetchedPartition{
 		topic: p.topic, partition: p.partition,
 		records: d.records, costs: d.costs, epochs: d.epochs, from: p.offset, next: d.next,
-		highWatermark: a.highWatermark, lastStable: a.lastStable, logStart: a.logStart,
 		err: err,
 	}
 }

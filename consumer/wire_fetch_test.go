@@ -17,17 +17,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/consumer/internal/wire/wiretest"
 	"github.com/firstseen/firstseen/dedup/memory"
 )
 
-var codecs = map[string]kgo.CompressionCodec{
-	"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(),
-	"lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
-}
-
 func TestFetchReadsEveryCodecByteForByte(t *testing.T) {
 	onBrokers(t, func(t *testing.T, w *testWire) {
-		for name, codec := range codecs {
+		for name, codec := range wiretest.Codecs {
 			t.Run(name, func(t *testing.T) {
 				topic := w.topic(t)
 				var sent []*kgo.Record

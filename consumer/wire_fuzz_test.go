@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/consumer/internal/wire/wiretest"
 )
 
 // writeSeeds fetches topics of the broker that FIRSTSEEN_TEST_KAFKA names and keeps the raw responses as
@@ -64,7 +65,7 @@ func readSeed(t testing.TB, name string) (version int16, body []byte) {
 }
 
 func TestDecodeReadsWhatTheJavaProducerWrote(t *testing.T) {
-	for codec := range codecs {
+	for codec := range wiretest.Codecs {
 		for _, version := range []int16{inflexible, fetchByID} {
 			name := fmt.Sprintf("java-%s-v%d", codec, version)
 			t.Run(name, func(t *testing.T) {
@@ -84,7 +85,7 @@ func TestDecodeReadsWhatTheJavaProducerWrote(t *testing.T) {
 	}
 }
 
-// fuzzMemory is what decoding may allocate with testLimits: buffers that double, codecs' own tables, and
+// fuzzMemory is what decoding may allocate with testLimits: buffers that double, wiretest.Codecs' own tables, and
 // zstd up to its widest window.
 const fuzzMemory = 2*zstdWindow + 32<<20
 
@@ -95,7 +96,7 @@ func FuzzFetchResponse(f *testing.F) {
 		version = max(fetchOldest, min(version, fetchByID))
 		var got []fetchedPartition
 		var err error
-		grown := allocated(func() { got, err = w.decodeAnswer(body, version) })
+		grown := wiretest.Allocated(func() { got, err = w.decodeAnswer(body, version) })
 		if limit := fuzzMemory + 16*len(body); grown > limit {
 			t.Fatalf("decoding %d bytes allocated %d, more than %d", len(body), grown, limit)
 		}
@@ -141,23 +142,23 @@ func checkFetched(t *testing.T, got fetchedPartition, from int64) {
 // batches, and compares with what kgo makes of the same bytes.
 func FuzzRecordBatch(f *testing.F) {
 	for _, codec := range []string{"none", "gzip", "snappy", "lz4", "zstd"} {
-		packed := plainBatch(0, "a", "b", "").Records
+		packed := wiretest.PlainBatch(0, "a", "b", "").Records
 		if codec != "none" {
-			packed = compress(f, codecs[codec], packed)
+			packed = wiretest.Compress(f, wiretest.Codecs[codec], packed)
 		}
-		f.Add(int16(codecTypes[codec]), int32(3), int32(2), packed)
+		f.Add(int16(wiretest.CodecTypes[codec]), int32(3), int32(2), packed)
 	}
-	f.Add(int16(transactionFlag|controlFlag), int32(1), int32(0), marker(0, 7, 0).Records)
+	f.Add(int16(transactionFlag|controlFlag), int32(1), int32(0), wiretest.Marker(0, 7, 0).Records)
 	f.Add(int16(0), int32(0), int32(5), []byte{})
 	f.Fuzz(func(t *testing.T, attributes int16, count, delta int32, payload []byte) {
 		attributes &^= 0x80 // reserved, and kgo's own mark of a record without a timestamp
 		middle := kmsg.RecordBatch{FirstOffset: 2, Attributes: attributes, NumRecords: count, LastOffsetDelta: delta,
 			ProducerID: 7, Records: payload}
 		behind := 3 + int64(max(0, delta))
-		set := recordSet(plainBatch(0, "x", "y"), middle, plainBatch(behind, "z"))
+		set := wiretest.RecordSet(wiretest.PlainBatch(0, "x", "y"), middle, wiretest.PlainBatch(behind, "z"))
 		var d *recordDecoder
 		var err error
-		grown := allocated(func() { d, err = decodeSet(set, 1) })
+		grown := wiretest.Allocated(func() { d, err = decodeSet(set, 1) })
 		if grown > fuzzMemory {
 			t.Fatalf("allocated %d bytes", grown)
 		}
@@ -165,7 +166,7 @@ func FuzzRecordBatch(f *testing.F) {
 		checkFetched(t, fetchedPartition{records: d.records, next: d.next}, 1)
 		switch d.next {
 		case 2: // the middle is at fault, and the next fetch says so
-			again, err := decodeSet(set[len(recordSet(plainBatch(0, "x", "y"))):], 2)
+			again, err := decodeSet(set[len(wiretest.RecordSet(wiretest.PlainBatch(0, "x", "y"))):], 2)
 			if err == nil || len(again.records) > 0 || again.next != 2 {
 				t.Fatalf("a fault is passed over: next %d, error %v", again.next, err)
 			}

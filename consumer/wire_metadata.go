@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -76,4 +77,26 @@ func readTopic(name string, t kmsg.MetadataResponseTopic) topicMetadata {
 	}
 	slices.SortFunc(topic.partitions, func(x, y partitionMetadata) int { return int(x.id - y.id) })
 	return topic
+}
+
+// partition returns a partition that has a leader, or why there is none.
+func (t topicMetadata) partition(id int32) (partitionMetadata, error) {
+	if t.err != nil {
+		return partitionMetadata{}, t.err
+	}
+	for _, p := range t.partitions {
+		switch {
+		case p.id != id:
+		case p.leader < 0:
+			return p, errors.Join(kerr.LeaderNotAvailable, p.err)
+		default:
+			return p, nil // an error beside a leader is a replica's
+		}
+	}
+	return partitionMetadata{}, kerr.UnknownTopicOrPartition
+}
+
+// isGone says that a topic or partition is not there, or not the one that was asked for.
+func isGone(err error) bool {
+	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID)
 }

@@ -20,6 +20,15 @@ type fetchedRecord struct {
 	headers    []dedup.Header
 }
 
+// size is what counts towards a batch's limit in bytes.
+func (r *fetchedRecord) size() int {
+	n := len(r.key) + len(r.value)
+	for i := range r.headers {
+		n += len(r.headers[i].Key) + len(r.headers[i].Value)
+	}
+	return n
+}
+
 const (
 	// slabBytes is how much is allocated for records to come; a larger one has a slab of its own.
 	slabBytes = 256 << 10
@@ -40,7 +49,7 @@ type recordReader struct {
 	slab    []byte
 	records []fetchedRecord // allocated, for the records to come
 	headers []dedup.Header  // likewise
-	costs   []cost
+	costs   costs
 }
 
 // all reads as many records as the batch claims to hold.
@@ -274,5 +283,5 @@ func (r *recordReader) keep() {
 func (r *recordReader) undo() {
 	clear(r.d.records[r.known:])
 	r.d.records = r.d.records[:r.known]
-	r.d.room.release(totalOf(r.costs))
+	r.d.room.release(r.costs.total())
 }

@@ -44,8 +44,11 @@ type cost struct {
 // costStep is how much is given back at once, at least.
 const costStep = 64 << 10
 
-func totalOf(costs []cost) (bytes int) {
-	for _, c := range costs {
+// costs are those of records in their order.
+type costs []cost
+
+func (cs costs) total() (bytes int) {
+	for _, c := range cs {
 		bytes += c.bytes
 	}
 	return bytes
@@ -65,11 +68,11 @@ type recordDecoder struct {
 	body    int // bytes of the answer that the set is part of
 
 	records []*fetchedRecord
-	costs   []cost
-	epochs  []epochStart
+	costs   costs
+	epochs  epochs
 	next    int64
 	names   []dedup.Header // headers of the last record, whose names mostly come again
-	fresh   []cost         // of the batch at hand
+	fresh   costs          // of the batch at hand
 }
 
 // decode takes batches until the set ends or one is at fault. A fault behind progress is left for the
@@ -112,7 +115,7 @@ func (d *recordDecoder) take(b *batch) error {
 
 // moveTo moves next to an offset in a batch, or past it.
 func (d *recordDecoder) moveTo(b *batch, next int64) {
-	d.epochs = noteEpoch(d.epochs, max(b.first, d.next)+1, b.leaderEpoch)
+	d.epochs.note(max(b.first, d.next)+1, b.leaderEpoch)
 	d.next = next
 	d.room.decoded += batchHeader + len(b.payload)
 }

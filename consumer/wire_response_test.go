@@ -8,6 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/firstseen/firstseen/consumer/internal/wire/wiretest"
 )
 
 // encodeResponse is a Fetch response with one partition, orders/3.
@@ -97,7 +99,7 @@ func TestReadFetchResponseRefusesForgedLengths(t *testing.T) {
 		13: append(flexible, make([]byte, 1<<20)...),
 	} {
 		var err error
-		grown := allocated(func() { _, err = readFetchResponse(body, version) })
+		grown := wiretest.Allocated(func() { _, err = readFetchResponse(body, version) })
 		require.ErrorIs(t, err, kerr.CorruptMessage)
 		require.Less(t, grown, 1<<20)
 	}

@@ -281,7 +281,7 @@ func (w *worker) decode(records []*fetchedRecord) {
 	w.messages = slices.Grow(w.messages, len(records))
 	for _, r := range records {
 		w.messages = append(w.messages, w.partition.message(r))
-		w.size += recordSize(r)
+		w.size += r.size()
 	}
 }
 
