@@ -41,25 +41,6 @@ func TestEpochsAreThoseOfTheBatchesBeforeAPosition(t *testing.T) {
 	require.Equal(t, new(int32(0)), es.at(40))
 }
 
-// Behind the last record that was taken there may be a gap, or the mark of a transaction, of another epoch.
-func TestWhatIsTakenEndsBehindItsLastRecord(t *testing.T) {
-	p := newPartition(topicPartition{"orders", 0}, topicMetadata{}, Topic{})
-	p.readFrom(10, nil)
-	set := wiretest.RecordSet(wiretest.Under(4, wiretest.PlainBatch(10, "a")), wiretest.Under(5, wiretest.Marker(11, 1, 1)), wiretest.Under(5, wiretest.PlainBatch(15, "b")))
-	d, err := decodeSet(set, 10)
-	require.NoError(t, err)
-	require.True(t, p.add(&fetchedPartition{from: 10, next: d.next, records: d.records, epochs: d.epochs}))
-	first := p.take(1, 100)
-	require.EqualValues(t, 11, first.next)
-	require.Equal(t, new(int32(4)), p.epochAt(first.next))
-	require.Empty(t, p.take(1, 0).records)
-	require.EqualValues(t, 16, p.take(1, 100).next)
-	require.Equal(t, new(int32(5)), p.epochAt(16))
-	require.Equal(t, new(int32(5)), p.lastEpoch())
-	p.nameEpochs(false)
-	require.Nil(t, p.lastEpoch())
-}
-
 // answering has a fake broker answer every question for the end of a leader epoch so.
 func (w *testWire) answering(epoch int32, end int64) {
 	w.fake.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(r kmsg.Request) (kmsg.Response, error, bool) {

@@ -64,7 +64,7 @@ func (f *fetching) startLoops() {
 		turf := fetchTurf{leader, p.partition % fetchesPerBroker}
 		if leader >= 0 && !l.running[turf] {
 			l.running[turf] = true
-			loop := &fetchLoop{fetching: f, fetchTurf: turf, wake: newWake(), room: &room{account: f.memory}}
+			loop := &fetchLoop{fetching: f, fetchTurf: turf, wake: newWake(), room: newRoom(f.memory)}
 			f.goexits.Go(loop.run)
 		}
 	}
@@ -84,7 +84,7 @@ func (f *fetching) follow(found map[string]topicMetadata) {
 // for it. It does not wait long for memory, which may be the caller's own to give back.
 func (f *fetching) peek(p *partition, offset int64) (found fetchedPartition, err error) {
 	leader, part := p.at(offset)
-	r := &room{account: f.memory}
+	r := newRoom(f.memory)
 	for again := true; again; {
 		if err := r.beginSoon(f.ctx, peekBytes); err != nil {
 			return found, err
@@ -222,11 +222,10 @@ func (l *fetchLoop) fetch(maxBytes int32) error {
 
 // learn finds out what a byte of an answer costs, so that what comes out of the next one finds room.
 func (l *fetchLoop) learn() {
-	switch r := l.room; {
-	case r.decoded > 0:
-		now := 1 + float64(r.used)/float64(r.decoded)
+	switch now := l.room.perByte(); {
+	case now > 0:
 		l.cost = min(max(now, (3*l.cost+now)/4), mostCost)
-	case r.lacked > 0:
+	case l.room.short():
 		l.cost = min(2*l.cost, mostCost)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -91,7 +92,7 @@ func TestReaderKeepsToItsMemory(t *testing.T) {
 	err = r.Read(t.Context(), Topic{Name: topic}, ranges, func(ctx context.Context, page Page) error {
 		n += len(page.Messages)
 		if n == 1 {
-			require.Eventually(t, func() bool { return r.memory.Used() > limit/2 }, waitLimit, waitTick)
+			require.Eventually(t, func() bool { return r.memory.Used() > limit/2 }, 30*time.Second, 100*time.Millisecond)
 		}
 		require.LessOrEqual(t, r.memory.Used(), limit)
 		_, err := r.Latest(ctx, topic) // while this is under way more would be fetched

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire/wiretest"
 	"github.com/firstseen/firstseen/dedup/memory"
 )
 
@@ -106,4 +107,25 @@ func TestARestingPartitionDoesNotMakeFetchesOfItsSiblingsShort(t *testing.T) {
 	require.Len(t, parts, 1)
 	require.EqualValues(t, 3, parts[0].partition)
 	require.True(t, all, "each fetch would wait for 20 ms only, as long as the pause lasts")
+}
+
+// Behind the last record that was taken there may be a gap, or the mark of a transaction, of another epoch.
+func TestWhatIsTakenEndsBehindItsLastRecord(t *testing.T) {
+	p := newPartition(topicPartition{"orders", 0}, topicMetadata{}, Topic{})
+	p.readFrom(10, nil)
+	set := wiretest.RecordSet(wiretest.Under(4, wiretest.PlainBatch(10, "a")),
+		wiretest.Under(5, wiretest.Marker(11, 1, 1)), wiretest.Under(5, wiretest.PlainBatch(15, "b")))
+	part := fetchPartition{topic: "orders", offset: 10}
+	f := newWire(nil, nil, "", 0).decodeRecords(part, set, nil, newFixedRoom(1<<20), 0)
+	require.NoError(t, f.err)
+	require.True(t, p.add(&f))
+	first := p.take(1, 100)
+	require.EqualValues(t, 11, first.next)
+	require.Equal(t, new(int32(4)), p.epochAt(first.next))
+	require.Empty(t, p.take(1, 0).records)
+	require.EqualValues(t, 16, p.take(1, 100).next)
+	require.Equal(t, new(int32(5)), p.epochAt(16))
+	require.Equal(t, new(int32(5)), p.lastEpoch())
+	p.nameEpochs(false)
+	require.Nil(t, p.lastEpoch())
 }

@@ -30,8 +30,11 @@ type room struct {
 	needBody, needItem int // what the last fetch got nowhere without
 }
 
-// newRoom is room for n bytes and no more.
-func newRoom(n int) *room { return &room{free: n} }
+// newRoom is for fetches one after the other, on an account.
+func newRoom(account *memory.Account) *room { return &room{account: account} }
+
+// newFixedRoom is room for n bytes and no more.
+func newFixedRoom(n int) *room { return &room{free: n} }
 
 // lackError says that there is no room for an answer.
 type lackError struct{ size int }
@@ -88,6 +91,17 @@ func (r *room) successor() *room {
 	defer r.mu.Unlock()
 	return &room{account: r.account, needBody: r.needBody, needItem: r.needItem}
 }
+
+// perByte is what a byte of the answer has cost, with what came out of it; 0: nothing was decoded.
+func (r *room) perByte() float64 {
+	if r.decoded == 0 {
+		return 0
+	}
+	return 1 + float64(r.used)/float64(r.decoded)
+}
+
+// short says that something had no room.
+func (r *room) short() bool { return r.lacked > 0 }
 
 // claim uses n bytes, and says whether they were there.
 func (r *room) claim(n int) bool {

@@ -29,7 +29,7 @@ func TestPartitionsAreHeldWhereNothingCanBeFetchedForWantOfMemory(t *testing.T) 
 		}
 		all[1].add(&fetchedPartition{records: []*fetchedRecord{{}}, costs: costs{{1, 100}}, next: 1})
 		all[2].stopReading()
-		loop := &fetchLoop{fetching: f, fetchTurf: fetchTurf{7, 0}, wake: newWake(), room: &room{account: account}}
+		loop := &fetchLoop{fetching: f, fetchTurf: fetchTurf{7, 0}, wake: newWake(), room: newRoom(account)}
 
 		require.True(t, account.Try(1<<20))
 		time.AfterFunc(time.Minute, func() { account.Give(1 << 20) })

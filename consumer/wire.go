@@ -49,7 +49,7 @@ type wire struct {
 	inflate   *decompressor
 
 	correlation atomic.Int32
-	answers     answers
+	reached     reachability
 
 	mutex    sync.Mutex
 	versions map[int32]apiVersions // by broker
@@ -70,7 +70,7 @@ func newWire(transport *kafka.Transport, bootstrap []string, clientID string, ti
 		limits:    limits,
 		inflate:   newDecompressor(limits.batchBytes),
 		versions:  make(map[int32]apiVersions),
-		answers:   answers{last: time.Now()},
+		reached:   reachability{last: time.Now()},
 	}
 }
 
@@ -217,7 +217,7 @@ func (w *wire) roundTrip(ctx context.Context, c call) ([]byte, error) {
 		limit:       cmp.Or(c.limit, maxAnswer),
 		allocate:    c.allocate,
 	})
-	w.answers.note(ctx, err)
+	w.reached.note(ctx, err)
 	if errors.Is(err, os.ErrDeadlineExceeded) { // the connection noticed before the context did
 		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 	}

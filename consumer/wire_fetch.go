@@ -73,7 +73,7 @@ func (w *wire) fetch(ctx context.Context, leader int32, parts []fetchPartition, 
 		return nil, nil
 	}
 	if opts.room == nil {
-		opts.room = newRoom(4 * w.limits.batchBytes)
+		opts.room = newFixedRoom(4 * w.limits.batchBytes)
 	}
 	request := fetchRequest(parts, opts)
 	body, err := w.do(ctx, call{

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/firstseen/firstseen/consumer/consumertest"
@@ -295,4 +296,30 @@ func TestFetchGetsThroughHoweverLittleMemoryItBeginsWith(t *testing.T) {
 		requireSame(t, sent, records)
 		require.Zero(t, account.Used())
 	})
+}
+
+// A partition that waits must not keep a whole response, of which it counts its own part only; but for one record that is
+// most of it.
+func TestOnlyARecordThatIsMostOfAResponseKeepsIt(t *testing.T) {
+	w := newWire(nil, nil, "", 0)
+	large := kmsg.Record{Value: bytes.Repeat([]byte{7}, 100_000)}
+	sets := [][]byte{wiretest.BatchOf(t, "none", 0, wiretest.Usual(100)...), wiretest.BatchOf(t, "none", 0, large)}
+	body := bytes.Join(sets, nil)
+	room := &room{account: memory.New(1 << 20), buf: body}
+	require.NoError(t, room.begin(t.Context(), 1<<20))
+	body, err := room.allocate(len(body))
+	require.NoError(t, err)
+	got := w.decode([]fetchPartition{{topic: "orders", partition: 0}, {topic: "orders", partition: 1}},
+		fetchResponse{version: fetchByName, partitions: []partitionResponse{
+			{topic: "orders", partition: 0, records: body[:len(sets[0])]},
+			{topic: "orders", partition: 1, records: body[len(sets[0]):]},
+		}}, room, len(body))
+	clear(body)
+	require.Equal(t, wiretest.Usual(8)[7].Value, got[0].records[7].value)
+	require.Equal(t, make([]byte, 100_000), got[1].records[0].value)
+	require.Less(t, got[1].bytes(), len(body)+10_000)
+	require.GreaterOrEqual(t, got[1].bytes(), len(body))
+	room.end(true, nil)
+	require.Equal(t, got[0].bytes()+got[1].bytes(), room.account.Used())
+	require.Nil(t, room.buf, "the next answer must not overwrite it")
 }
