@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/consumer/internal/wire/wiretest"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/identity"
@@ -15,7 +16,7 @@ import (
 // pipe takes record sets the way from the decoder through a partition's buffer to its worker's messages.
 type pipe struct {
 	t      testing.TB
-	wire   *wire
+	wire   *wire.Client
 	worker *worker
 	claims int // of the last set
 }
@@ -25,21 +26,21 @@ func newPipe(t testing.TB) *pipe {
 	rule, err := identity.NewRule()
 	require.NoError(t, err)
 	topic := Topic{Name: "orders", Identity: rule}
-	return &pipe{t: t, wire: newWire(nil, nil, "", 0),
-		worker: &worker{partition: newPartition(topicPartition{"orders", 3}, topicMetadata{}, topic)}}
+	return &pipe{t: t, wire: wire.New(nil, nil, "", 0),
+		worker: &worker{partition: newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, topic)}}
 }
 
 func (p *pipe) messages(set []byte) []dedup.Message {
 	buffer := p.worker.partition
-	d := p.wire.decodeRecords(fetchPartition{topic: "orders", partition: 3}, set, nil, newFixedRoom(4<<20), 0)
-	if d.err != nil {
-		p.t.Fatal(d.err)
+	d := p.wire.DecodeRecords(wire.FetchPartition{Topic: "orders", Partition: 3}, set, nil, wire.NewFixedRoom(4<<20), 0)
+	if d.Err != nil {
+		p.t.Fatal(d.Err)
 	}
-	buffer.next, p.claims = 0, d.costs.total()
+	buffer.next, p.claims = 0, d.Costs.Total()
 	buffer.add(&d)
-	defer buffer.done(d.next)
+	defer buffer.done(d.Next)
 	p.worker.messages = nil
-	p.worker.decode(buffer.take(len(d.records), 1<<30).records)
+	p.worker.decode(buffer.take(len(d.Records), 1<<30).records)
 	return p.worker.messages
 }
 

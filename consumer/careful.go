@@ -26,7 +26,7 @@ func (w *worker) hasRoom() bool {
 	s := w.session
 	held, most := false, s.c.cfg.MaxParked
 	for !w.parkedSince.IsZero() && (w.parked > most || time.Since(w.parkedSince) >= parkedCheck) {
-		n, err := s.c.processor.Store().Unfinished(s.ctx, w.partition.topic, w.partition.partition, most+1)
+		n, err := s.c.processor.Store().Unfinished(s.ctx, w.partition.Topic, w.partition.Partition, most+1)
 		switch {
 		case err != nil:
 			w.parkedSince, w.parked = time.Now(), 0 // the next batch will meet the same trouble, and say so

@@ -11,6 +11,8 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/sasl"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 )
 
 // ClusterConfig says how to reach a cluster. Only Brokers is required.
@@ -35,7 +37,7 @@ type ClusterConfig struct {
 type Cluster struct {
 	cfg       Config
 	transport *kafka.Transport
-	wire      *wire
+	wire      *wire.Client
 }
 
 // ErrNotAllowed says that the cluster's ACLs keep this client from something.
@@ -50,7 +52,7 @@ func NewCluster(cfg ClusterConfig) (*Cluster, error) {
 		RequestTimeout: cfg.RequestTimeout, Logger: cfg.Logger}
 	c.setDefaults()
 	transport := c.transport()
-	return &Cluster{cfg: c, transport: transport, wire: newWire(transport, c.Brokers, c.ClientID, c.RequestTimeout)}, nil
+	return &Cluster{cfg: c, transport: transport, wire: wire.New(transport, c.Brokers, c.ClientID, c.RequestTimeout)}, nil
 }
 
 // Close closes the Cluster's connections. Nothing may be asking any more.

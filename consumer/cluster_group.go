@@ -9,6 +9,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 )
 
 // Group is a consumer group as its coordinator knows it.
@@ -51,14 +53,14 @@ func (c *Cluster) Group(ctx context.Context, group string) (Group, error) {
 }
 
 func (c *Cluster) describeGroup(ctx context.Context, group string) (Group, error) {
-	coordinator, err := c.wire.coordinator(ctx, group)
+	coordinator, err := c.wire.Coordinator(ctx, group)
 	if err != nil {
 		return Group{}, fmt.Errorf("find the coordinator: %w", err)
 	}
 	request := kmsg.NewPtrDescribeGroupsRequest()
 	request.Groups = []string{group}
 	answer := kmsg.NewDescribeGroupsResponse()
-	if err := c.wire.ask(ctx, call{broker: coordinator, request: request, min: 0, max: 5}, &answer); err != nil {
+	if err := c.wire.Ask(ctx, wire.Call{Broker: coordinator, Request: request, Min: 0, Max: 5}, &answer); err != nil {
 		return Group{}, err
 	}
 	for _, g := range answer.Groups {
@@ -66,7 +68,7 @@ func (c *Cluster) describeGroup(ctx context.Context, group string) (Group, error
 			return readGroup(&g)
 		}
 	}
-	return Group{}, errLeftOut
+	return Group{}, wire.ErrLeftOut
 }
 
 func readGroup(g *kmsg.DescribeGroupsResponseGroup) (Group, error) {

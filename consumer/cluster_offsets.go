@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
 )
 
@@ -39,22 +40,22 @@ type GroupOffset struct {
 // there that was found. It matches ErrNotAllowed where the ACLs are the cause.
 func (c *Cluster) Offsets(ctx context.Context, group string, topics []string) ([]GroupOffset, error) {
 	parts, err := c.partitions(ctx, topics)
-	earliest, stable, end := map[topicPartition]int64{}, map[topicPartition]int64{}, map[topicPartition]int64{}
-	committed := map[topicPartition]reading{}
+	earliest, stable, end := map[wire.TopicPartition]int64{}, map[wire.TopicPartition]int64{}, map[wire.TopicPartition]int64{}
+	committed := map[wire.TopicPartition]wire.Reading{}
 	faults := []error{err,
-		c.patiently(ctx, func() (err error) { earliest, err = c.wire.listOffsets(ctx, parts, earliestOffset); return err }),
-		c.patiently(ctx, func() (err error) { stable, err = c.wire.listOffsets(ctx, parts, latestOffset); return err }),
-		c.patiently(ctx, func() (err error) { end, err = c.wire.listOffsets(ctx, parts, endOffset); return err }),
+		c.patiently(ctx, func() (err error) { earliest, err = c.wire.ListOffsets(ctx, parts, wire.EarliestOffset); return err }),
+		c.patiently(ctx, func() (err error) { stable, err = c.wire.ListOffsets(ctx, parts, wire.LatestOffset); return err }),
+		c.patiently(ctx, func() (err error) { end, err = c.wire.ListOffsets(ctx, parts, wire.EndOffset); return err }),
 	}
 	if group != "" {
 		faults = append(faults, c.patiently(ctx, func() (err error) {
-			committed, err = c.wire.committedOffsets(ctx, group, parts)
+			committed, err = c.wire.CommittedOffsets(ctx, group, parts)
 			return err
 		}))
 	}
 	found := make([]GroupOffset, len(parts))
 	for i, tp := range parts {
-		found[i] = GroupOffset{Topic: tp.topic, Partition: tp.partition, Committed: committedOrNone(committed, tp),
+		found[i] = GroupOffset{Topic: tp.Topic, Partition: tp.Partition, Committed: committedOrNone(committed, tp),
 			Earliest: orNone(earliest, tp), Stable: orNone(stable, tp), End: orNone(end, tp)}
 	}
 	return found, errors.Join(faults...)
@@ -69,29 +70,29 @@ func orNone[K comparable](offsets map[K]int64, at K) int64 {
 }
 
 // committedOrNone is the committed offset there, or -1.
-func committedOrNone(committed map[topicPartition]reading, at topicPartition) int64 {
+func committedOrNone(committed map[wire.TopicPartition]wire.Reading, at wire.TopicPartition) int64 {
 	if r, ok := committed[at]; ok {
-		return r.offset
+		return r.Offset
 	}
 	return -1
 }
 
 // partitions lists the partitions of the topics that exist, sorted.
-func (c *Cluster) partitions(ctx context.Context, topics []string) ([]topicPartition, error) {
-	var found map[string]topicMetadata
-	err := c.patiently(ctx, func() (err error) { found, err = c.wire.metadata(ctx, topics); return err })
+func (c *Cluster) partitions(ctx context.Context, topics []string) ([]wire.TopicPartition, error) {
+	var found map[string]wire.Topic
+	err := c.patiently(ctx, func() (err error) { found, err = c.wire.Metadata(ctx, topics); return err })
 	faults := []error{err}
-	var parts []topicPartition
+	var parts []wire.TopicPartition
 	for name, t := range found {
-		if t.err != nil && !isGone(t.err) {
-			faults = append(faults, allowed(fmt.Errorf("topic %s: %w", name, t.err)))
+		if t.Err != nil && !wire.IsGone(t.Err) {
+			faults = append(faults, allowed(fmt.Errorf("topic %s: %w", name, t.Err)))
 		}
-		for _, p := range t.partitions {
-			parts = append(parts, topicPartition{name, p.id})
+		for _, p := range t.Partitions {
+			parts = append(parts, wire.TopicPartition{Topic: name, Partition: p.ID})
 		}
 	}
-	slices.SortFunc(parts, func(a, b topicPartition) int {
-		return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.partition, b.partition))
+	slices.SortFunc(parts, func(a, b wire.TopicPartition) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 	})
 	return parts, errors.Join(faults...)
 }
@@ -105,10 +106,10 @@ func (c *Cluster) Oldest(ctx context.Context, topic string) (map[int32]time.Time
 	}
 	oldest := map[int32]time.Time{}
 	err = c.patiently(ctx, func() error {
-		found, err := c.wire.listRecords(ctx, parts, 0)
+		found, err := c.wire.ListRecords(ctx, parts, 0)
 		for tp, r := range found {
-			if r.offset >= 0 {
-				oldest[tp.partition] = time.UnixMilli(r.timestamp)
+			if r.Offset >= 0 {
+				oldest[tp.Partition] = time.UnixMilli(r.Timestamp)
 			}
 		}
 		return err
@@ -129,11 +130,11 @@ func (c *Cluster) CommitOffsets(ctx context.Context, group, topic string, next m
 	if len(next) == 0 {
 		return nil
 	}
-	commit := groupCommit{group: group, generation: -1, offsets: make(map[topicPartition]reading, len(next))}
+	commit := wire.GroupCommit{Group: group, Generation: -1, Offsets: make(map[wire.TopicPartition]wire.Reading, len(next))}
 	for p, offset := range next {
-		commit.offsets[topicPartition{topic, p}] = reading{offset: offset}
+		commit.Offsets[wire.TopicPartition{Topic: topic, Partition: p}] = wire.Reading{Offset: offset}
 	}
-	err := c.patiently(ctx, func() error { _, err := c.wire.commitOffsets(ctx, commit); return err })
+	err := c.patiently(ctx, func() error { _, err := c.wire.CommitOffsets(ctx, commit); return err })
 	for _, inUse := range []error{kerr.UnknownMemberID, kerr.IllegalGeneration, kerr.RebalanceInProgress} {
 		if errors.Is(err, inUse) {
 			err = fmt.Errorf("%w: %w", ErrGroupInUse, err)
@@ -149,14 +150,14 @@ func (c *Cluster) CommitOffsets(ctx context.Context, group, topic string, next m
 // election; then at is where the two part, or where a consumer that read on there would have to begin at the latest. Where the
 // position's leader epoch is not known, or the brokers are older than 2.3, nothing is found.
 func (c *Cluster) CutOff(ctx context.Context, p dedup.StatedPosition) (at int64, found bool, err error) {
-	var parts *parting
+	var parts *wire.Parting
 	err = c.patiently(ctx, func() (err error) {
-		tp := topicPartition{p.Topic, p.Partition}
-		parts, _, err = c.wire.parted(ctx, tp, p.TopicID, reading{p.Next, p.LeaderEpoch})
+		tp := wire.TopicPartition{Topic: p.Topic, Partition: p.Partition}
+		parts, _, err = c.wire.Parted(ctx, tp, p.TopicID, wire.Reading{Offset: p.Next, Epoch: p.LeaderEpoch})
 		return err
 	})
 	if err != nil || parts == nil {
 		return 0, false, err
 	}
-	return parts.at, true, nil
+	return parts.At, true, nil
 }

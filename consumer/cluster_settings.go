@@ -7,6 +7,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
+
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 )
 
 // Settings are those of a cluster.
@@ -27,7 +29,7 @@ func (c *Cluster) Settings(ctx context.Context) (Settings, error) {
 	request := kmsg.NewPtrMetadataRequest()
 	request.Topics = []kmsg.MetadataRequestTopic{} // nil asks for all
 	err := c.patiently(ctx, func() error {
-		return c.wire.ask(ctx, call{broker: anyBroker, request: request, min: 4, max: 12}, &answer)
+		return c.wire.Ask(ctx, wire.Call{Broker: wire.AnyBroker, Request: request, Min: 4, Max: 12}, &answer)
 	})
 	if err != nil {
 		return Settings{}, fmt.Errorf("settings of the cluster: %w", err)
@@ -36,7 +38,7 @@ func (c *Cluster) Settings(ctx context.Context) (Settings, error) {
 	if answer.ClusterID != nil {
 		s.ClusterID = *answer.ClusterID
 	}
-	spoken, err := c.wire.spokenVersions(ctx, anyBroker)
+	spoken, err := c.wire.Versions(ctx, wire.AnyBroker)
 	if err != nil {
 		return s, fmt.Errorf("version of the cluster: %w", err)
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 )
 
 // TopicFacts are what a cluster tells of a topic.
@@ -44,8 +46,8 @@ var topicSettings = []string{"retention.ms", "retention.bytes", "segment.ms", "c
 // Topics tells of some topics, in their order. That ACLs keep a topic's settings from this client is no error, see
 // TopicFacts.Hidden; that they keep the topic from it is, and matches ErrNotAllowed.
 func (c *Cluster) Topics(ctx context.Context, names []string) ([]TopicFacts, error) {
-	var found map[string]topicMetadata
-	err := c.patiently(ctx, func() (err error) { found, err = c.wire.metadata(ctx, names); return err })
+	var found map[string]wire.Topic
+	err := c.patiently(ctx, func() (err error) { found, err = c.wire.Metadata(ctx, names); return err })
 	if err != nil {
 		return nil, err
 	}
@@ -54,15 +56,15 @@ func (c *Cluster) Topics(ctx context.Context, names []string) ([]TopicFacts, err
 	var faults []error
 	for i, name := range names {
 		t := found[name]
-		facts[i] = TopicFacts{Name: name, Missing: isGone(t.err), ID: t.id, Partitions: len(t.partitions), Replicas: leastReplicas(t)}
-		if t.err == nil {
+		facts[i] = TopicFacts{Name: name, Missing: wire.IsGone(t.Err), ID: t.ID, Partitions: len(t.Partitions), Replicas: leastReplicas(t)}
+		if t.Err == nil {
 			there = append(there, name)
 		} else if !facts[i].Missing {
-			facts[i].Hidden = allowed(t.err)
+			facts[i].Hidden = allowed(t.Err)
 			faults = append(faults, fmt.Errorf("topic %s: %w", name, facts[i].Hidden))
 		}
 	}
-	settings := c.settings(ctx, anyBroker, kmsg.ConfigResourceTypeTopic, there, topicSettings)
+	settings := c.settings(ctx, wire.AnyBroker, kmsg.ConfigResourceTypeTopic, there, topicSettings)
 	for i := range facts {
 		if s, ok := settings[facts[i].Name]; ok {
 			facts[i].read(s)
@@ -72,11 +74,11 @@ func (c *Cluster) Topics(ctx context.Context, names []string) ([]TopicFacts, err
 }
 
 // leastReplicas is the least that one of the topic's partitions has.
-func leastReplicas(t topicMetadata) int {
+func leastReplicas(t wire.Topic) int {
 	least := 0
-	for i, p := range t.partitions {
-		if i == 0 || p.replicas < least {
-			least = p.replicas
+	for i, p := range t.Partitions {
+		if i == 0 || p.Replicas < least {
+			least = p.Replicas
 		}
 	}
 	return least
@@ -136,10 +138,10 @@ func (c *Cluster) settings(ctx context.Context, broker int32, kind kmsg.ConfigRe
 	}
 	answer := kmsg.NewDescribeConfigsResponse()
 	err := c.patiently(ctx, func() error {
-		return c.wire.ask(ctx, call{broker: broker, request: configsRequest(kind, names, settings), min: 0, max: 4}, &answer)
+		return c.wire.Ask(ctx, wire.Call{Broker: broker, Request: configsRequest(kind, names, settings), Min: 0, Max: 4}, &answer)
 	})
 	for _, name := range names {
-		found[name] = configs{err: cmp.Or(err, errLeftOut)}
+		found[name] = configs{err: cmp.Or(err, wire.ErrLeftOut)}
 	}
 	for i := range answer.Resources {
 		r := &answer.Resources[i]

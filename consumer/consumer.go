@@ -15,6 +15,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/memory"
 	"github.com/firstseen/firstseen/handlers"
@@ -25,7 +26,7 @@ type Consumer struct {
 	cfg       Config
 	processor *handlers.Processor
 	log       *slog.Logger
-	wire      *wire
+	wire      *wire.Client
 	transport *kafka.Transport
 	owner     string
 
@@ -58,7 +59,7 @@ func New(cfg Config, processor *handlers.Processor) (*Consumer, error) {
 		cfg: cfg, processor: processor, owner: owner(),
 		log:       cfg.Logger.With("group", cfg.Group),
 		transport: transport,
-		wire:      newWire(transport, cfg.Brokers, cfg.ClientID, cfg.RequestTimeout),
+		wire:      wire.New(transport, cfg.Brokers, cfg.ClientID, cfg.RequestTimeout),
 		memory:    memory.New(cfg.BufferBytes),
 		slots:     make(slots, cfg.Transactions),
 		life:      newLife(),
@@ -142,8 +143,8 @@ func (c *Consumer) makePartitions(ctx context.Context) {
 
 // existingTopics looks up the configured topics and gives those that are there. Joining a group with a topic that is
 // not would have it rejoin without end, and no request of ours creates one.
-func (c *Consumer) existingTopics(ctx context.Context) map[string]topicMetadata {
-	found, err := c.wire.metadata(ctx, c.topicNames())
+func (c *Consumer) existingTopics(ctx context.Context) map[string]wire.Topic {
+	found, err := c.wire.Metadata(ctx, c.topicNames())
 	if err != nil {
 		if ctx.Err() == nil {
 			c.cluster.Wait(holds.Kafka, err, "brokers", strings.Join(c.cfg.Brokers, ","))
@@ -152,22 +153,22 @@ func (c *Consumer) existingTopics(ctx context.Context) map[string]topicMetadata 
 	}
 	c.cluster.End()
 	c.look(found)
-	maps.DeleteFunc(found, func(_ string, t topicMetadata) bool { return !t.readable() })
+	maps.DeleteFunc(found, func(_ string, t wire.Topic) bool { return !t.Readable() })
 	return found
 }
 
 // look begins and ends the holds of topics, by what the cluster says of them.
-func (c *Consumer) look(found map[string]topicMetadata) {
+func (c *Consumer) look(found map[string]wire.Topic) {
 	for name, place := range c.topics {
 		switch t := found[name]; {
-		case t.readable():
+		case t.Readable():
 			place.End()
-		case isGone(t.err):
-			place.Wait(holds.Missing, t.err)
-		case errors.Is(t.err, kerr.TopicAuthorizationFailed):
-			place.Wait(holds.Denied, t.err)
+		case wire.IsGone(t.Err):
+			place.Wait(holds.Missing, t.Err)
+		case errors.Is(t.Err, kerr.TopicAuthorizationFailed):
+			place.Wait(holds.Denied, t.Err)
 		default:
-			place.Wait(holds.Unreadable, cmp.Or(t.err, error(kerr.LeaderNotAvailable)))
+			place.Wait(holds.Unreadable, cmp.Or(t.Err, error(kerr.LeaderNotAvailable)))
 		}
 	}
 }
@@ -190,7 +191,7 @@ var errTopicsChanged = errors.New("topics have come or gone")
 
 // member is one membership of the group, over the topics that exist. It returns when ctx ends or the list of
 // topics has to change, and says in e what it has come to.
-func (c *Consumer) member(ctx context.Context, topics map[string]topicMetadata, e *ending) error {
+func (c *Consumer) member(ctx context.Context, topics map[string]wire.Topic, e *ending) error {
 	group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
 		ID: c.cfg.Group, Brokers: c.cfg.Brokers, Dialer: c.cfg.dialer(), Topics: slices.Sorted(maps.Keys(topics)),
 		GroupBalancers:    []kafka.GroupBalancer{kafka.RoundRobinGroupBalancer{}, kafka.RangeGroupBalancer{}},
@@ -238,7 +239,7 @@ func (c *Consumer) member(ctx context.Context, topics map[string]topicMetadata, 
 	}
 }
 
-func sameTopics(a, b map[string]topicMetadata) bool {
+func sameTopics(a, b map[string]wire.Topic) bool {
 	return slices.Equal(slices.Sorted(maps.Keys(a)), slices.Sorted(maps.Keys(b)))
 }
 
@@ -261,7 +262,7 @@ func (c *Consumer) leave(group *kafka.ConsumerGroup, e *ending) {
 	case <-ctx.Done():
 	}
 	if e.member != "" {
-		e.unleft = c.wire.leaveGroup(ctx, c.cfg.Group, e.member)
+		e.unleft = c.wire.LeaveGroup(ctx, c.cfg.Group, e.member)
 	}
 }
 

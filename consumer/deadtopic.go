@@ -13,6 +13,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
 )
@@ -25,7 +26,7 @@ const deadPoll = time.Second
 type deadTopic struct {
 	name    string
 	store   *dedup.Store
-	wire    *wire
+	wire    *wire.Client
 	client  *kafka.Client
 	log     *slog.Logger
 	timeout time.Duration
@@ -83,17 +84,17 @@ func (d *deadTopic) lookUp(ctx context.Context) error {
 	if d.partitions != nil && time.Since(d.lookedUp) < d.fresh {
 		return nil
 	}
-	found, err := d.wire.metadata(ctx, []string{d.name})
+	found, err := d.wire.Metadata(ctx, []string{d.name})
 	if err != nil {
 		return kafkaHold(err)
 	}
 	topic := found[d.name]
-	if topic.err != nil || len(topic.partitions) == 0 {
-		return &holdError{holds.DeadTopic, fmt.Errorf("dead letter topic %s: %w", d.name, cmp.Or(topic.err, error(kerr.LeaderNotAvailable)))}
+	if topic.Err != nil || len(topic.Partitions) == 0 {
+		return &holdError{holds.DeadTopic, fmt.Errorf("dead letter topic %s: %w", d.name, cmp.Or(topic.Err, error(kerr.LeaderNotAvailable)))}
 	}
 	d.partitions, d.lookedUp = nil, time.Now()
-	for _, p := range topic.partitions {
-		d.partitions = append(d.partitions, int(p.id))
+	for _, p := range topic.Partitions {
+		d.partitions = append(d.partitions, int(p.ID))
 	}
 	return nil
 }

@@ -4,17 +4,18 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 // message is what a record becomes: its key, value and headers are the record's own bytes, and its identity is found.
-func (p *partition) message(r *fetchedRecord) dedup.Message {
+func (p *partition) message(r *wire.Record) dedup.Message {
 	m := dedup.Message{
-		Topic: p.topic, Partition: p.partition, Offset: r.offset,
-		Key: r.key, Value: r.value, Headers: r.headers, Fingerprint: p.settings.Fingerprint.Of(r.value),
+		Topic: p.Topic, Partition: p.Partition, Offset: r.Offset,
+		Key: r.Key, Value: r.Value, Headers: r.Headers, Fingerprint: p.settings.Fingerprint.Of(r.Value),
 	}
-	m.Stamp(r.timestamp)
+	m.Stamp(r.Timestamp)
 	m.Identify(p.settings.Identity, p.topicID)
 	if p.settings.TenantHeader != "" && m.Reason == "" {
 		name, ok := tenant(m.Headers, p.settings.TenantHeader)

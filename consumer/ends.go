@@ -1,11 +1,15 @@
 package consumer
 
-import "time"
+import (
+	"time"
+
+	"github.com/firstseen/firstseen/consumer/internal/wire"
+)
 
 // listen asks how far the partitions go that no fetch has told of for a while, as they are held, paused, or have no room:
 // their lag grows all the same.
 func (s *session) listen() {
-	var unheard []topicPartition
+	var unheard []wire.TopicPartition
 	for tp, p := range s.partitions {
 		if p.isUnheard(s.c.cfg.MetadataInterval) {
 			unheard = append(unheard, tp)
@@ -14,7 +18,7 @@ func (s *session) listen() {
 	if len(unheard) == 0 {
 		return
 	}
-	ends, err := s.c.wire.listOffsets(s.ctx, unheard, latestOffset)
+	ends, err := s.c.wire.ListOffsets(s.ctx, unheard, wire.LatestOffset)
 	if err != nil && s.ctx.Err() == nil {
 		s.log.Debug("ends of partitions that are not fetched not looked up", "error", err)
 	}

@@ -2,6 +2,8 @@ package consumer
 
 import (
 	"time"
+
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 )
 
 // Buffered is what a consumer's fetched records cost.
@@ -10,7 +12,7 @@ func Buffered(c *Consumer) int { return c.memory.Used() }
 // BufferedOf is what the buffer of a partition takes, in bytes.
 func BufferedOf(c *Consumer, topic string, partition int32) int {
 	_, s := c.life.status()
-	p := s.partitions[topicPartition{topic, partition}]
+	p := s.partitions[wire.TopicPartition{Topic: topic, Partition: partition}]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.bytes
@@ -22,7 +24,7 @@ func MakePartitionsEvery(c *Consumer, d time.Duration) { c.partitionsEvery = d }
 // Resting says whether what was fetched of a partition was given up for a pause.
 func Resting(c *Consumer, topic string, partition int32) bool {
 	_, s := c.life.status()
-	p := s.partitions[topicPartition{topic, partition}]
+	p := s.partitions[wire.TopicPartition{Topic: topic, Partition: partition}]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.resting

@@ -13,6 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/memory"
 )
@@ -20,7 +21,7 @@ import (
 // fetching is a set of partitions whose buffers are kept filled: those of a consumer's session, or of a Reader's pass.
 type fetching struct {
 	cfg     *Config
-	wire    *wire
+	wire    *wire.Client
 	memory  *memory.Account
 	holds   *holds.Registry
 	log     *slog.Logger
@@ -28,7 +29,7 @@ type fetching struct {
 
 	telemetry *telemetry
 
-	partitions map[topicPartition]*partition // none is added once a loop runs
+	partitions map[wire.TopicPartition]*partition // none is added once a loop runs
 
 	ctx     context.Context // ends the loops
 	goexits sync.WaitGroup
@@ -61,19 +62,19 @@ func (f *fetching) startLoops() {
 		p.mu.Lock()
 		leader := p.leader
 		p.mu.Unlock()
-		turf := fetchTurf{leader, p.partition % fetchesPerBroker}
+		turf := fetchTurf{leader, p.Partition % fetchesPerBroker}
 		if leader >= 0 && !l.running[turf] {
 			l.running[turf] = true
-			loop := &fetchLoop{fetching: f, fetchTurf: turf, wake: newWake(), room: newRoom(f.memory)}
+			loop := &fetchLoop{fetching: f, fetchTurf: turf, wake: newWake(), room: wire.NewRoom(f.memory)}
 			f.goexits.Go(loop.run)
 		}
 	}
 }
 
 // follow has the partitions read from their leaders as they are now.
-func (f *fetching) follow(found map[string]topicMetadata) {
+func (f *fetching) follow(found map[string]wire.Topic) {
 	for tp, p := range f.partitions {
-		if m, err := found[tp.topic].partition(tp.partition); err == nil {
+		if m, err := found[tp.Topic].Led(tp.Partition); err == nil {
 			p.lead(m)
 		}
 	}
@@ -82,24 +83,24 @@ func (f *fetching) follow(found map[string]topicMetadata) {
 
 // peek asks for the least there is of a partition from an offset on, for it alone: the answer for many may have no room
 // for it. It does not wait long for memory, which may be the caller's own to give back.
-func (f *fetching) peek(p *partition, offset int64) (found fetchedPartition, err error) {
+func (f *fetching) peek(p *partition, offset int64) (found wire.Fetched, err error) {
 	leader, part := p.at(offset)
-	r := newRoom(f.memory)
+	r := wire.NewRoom(f.memory)
 	for again := true; again; {
-		if err := r.beginSoon(f.ctx, peekBytes); err != nil {
+		if err := r.BeginSoon(f.ctx, peekBytes); err != nil {
 			return found, err
 		}
-		all, err := f.wire.fetch(f.ctx, leader, []fetchPartition{part}, fetchOptions{maxBytes: 1, room: r})
+		all, err := f.wire.Fetch(f.ctx, leader, []wire.FetchPartition{part}, wire.FetchOptions{MaxBytes: 1, Room: r})
 		if err == nil {
 			found = all[0]
-			r.release(found.bytes())
+			r.Release(found.Bytes())
 		}
-		if again = r.end(found.next > offset, err); err != nil && !again {
+		if again = r.End(found.Next > offset, err); err != nil && !again {
 			return found, err
 		}
-		r = r.successor()
+		r = r.Successor()
 	}
-	return found, found.err
+	return found, found.Err
 }
 
 // discard empties the buffers.
@@ -128,7 +129,7 @@ type fetchLoop struct {
 	*fetching
 	fetchTurf
 	wake *wake // rung when a partition may have become readable
-	room *room
+	room *wire.Room
 	cost float64 // what a byte of an answer costs, with what comes out of it; 0: not known yet
 }
 
@@ -192,7 +193,7 @@ func (l *fetchLoop) enter(size int) error {
 		}
 	})
 	defer timer.Stop()
-	return l.room.begin(l.ctx, size)
+	return l.room.Begin(l.ctx, size)
 }
 
 // fetch sends a request and delivers the answer.
@@ -203,13 +204,13 @@ func (l *fetchLoop) fetch(maxBytes int32) error {
 		wait = min(wait, restlessWait)
 	}
 	began := time.Now()
-	fetched, err := l.wire.fetch(l.ctx, l.leader, parts, fetchOptions{maxWait: wait, minBytes: 1, maxBytes: maxBytes, room: l.room})
-	progress := slices.ContainsFunc(fetched, func(f fetchedPartition) bool { return f.next > f.from })
+	fetched, err := l.wire.Fetch(l.ctx, l.leader, parts, wire.FetchOptions{MaxWait: wait, MinBytes: 1, MaxBytes: maxBytes, Room: l.room})
+	progress := slices.ContainsFunc(fetched, func(f wire.Fetched) bool { return f.Next > f.From })
 	l.deliver(fetched)
 	l.learn()
-	again := l.room.end(progress, err)
+	again := l.room.End(progress, err)
 	if err != nil {
-		l.room = l.room.successor()
+		l.room = l.room.Successor()
 	}
 	if again {
 		return nil
@@ -222,10 +223,10 @@ func (l *fetchLoop) fetch(maxBytes int32) error {
 
 // learn finds out what a byte of an answer costs, so that what comes out of the next one finds room.
 func (l *fetchLoop) learn() {
-	switch now := l.room.perByte(); {
+	switch now := l.room.PerByte(); {
 	case now > 0:
 		l.cost = min(max(now, (3*l.cost+now)/4), mostCost)
-	case l.room.short():
+	case l.room.Short():
 		l.cost = min(2*l.cost, mostCost)
 	}
 }
@@ -245,13 +246,13 @@ func (l *fetchLoop) idle() {
 func (l *fetchLoop) reads(p *partition) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.leader == l.leader && p.partition%fetchesPerBroker == l.part && p.next < p.end
+	return p.leader == l.leader && p.Partition%fetchesPerBroker == l.part && p.next < p.end
 }
 
 // wanted lists the broker's partitions whose buffers have room, and says whether that is all but those that rest. Empty
 // buffers are filled as soon as memory is had for it; of what is read ahead beyond that a quarter of the memory is kept free.
 // A broker fills its answer from the front: what was served last comes last.
-func (l *fetchLoop) wanted() (parts []fetchPartition, all bool) {
+func (l *fetchLoop) wanted() (parts []wire.FetchPartition, all bool) {
 	share := l.cfg.BufferBytes / max(1, len(l.partitions))
 	most := int32(min(max(share, 64<<10), 1<<20))
 	ahead := l.memory.Used() < l.memory.Limit()/4*3
@@ -265,18 +266,18 @@ func (l *fetchLoop) wanted() (parts []fetchPartition, all bool) {
 		p.mu.Lock()
 		p.loop = l.wake
 		if p.reading && !p.resting && (p.bytes == 0 || ahead && p.bytes < share) && !now.Before(p.pausedUntil) {
-			found = append(found, turn{p.served, fetchPartition{topic: p.topic, topicID: p.topicID, partition: p.partition,
-				leaderEpoch: p.leaderEpoch, offset: p.next, lastEpoch: p.lastEpoch(), maxBytes: most}})
+			found = append(found, turn{p.served, wire.FetchPartition{Topic: p.Topic, TopicID: p.topicID, Partition: p.Partition,
+				LeaderEpoch: p.leaderEpoch, Offset: p.next, LastEpoch: p.lastEpoch(), MaxBytes: most}})
 		} else if !p.resting { // a pause may last for days
 			all = false
 		}
 		p.mu.Unlock()
 	}
 	slices.SortFunc(found, func(a, b turn) int {
-		return cmp.Or(a.served.Compare(b.served), cmp.Compare(a.topic, b.topic), cmp.Compare(a.partition, b.partition))
+		return cmp.Or(a.served.Compare(b.served), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 	})
 	for i := range found {
-		parts = append(parts, found[i].fetchPartition)
+		parts = append(parts, found[i].FetchPartition)
 	}
 	return parts, all
 }
@@ -284,35 +285,35 @@ func (l *fetchLoop) wanted() (parts []fetchPartition, all bool) {
 // turn is a partition to fetch, and when it was served last.
 type turn struct {
 	served time.Time
-	fetchPartition
+	wire.FetchPartition
 }
 
 // deliver puts what was fetched where its workers find it.
-func (l *fetchLoop) deliver(fetched []fetchedPartition) {
+func (l *fetchLoop) deliver(fetched []wire.Fetched) {
 	stale := false
-	var diverged *divergedError
+	var diverged *wire.DivergedError
 	for i := range fetched {
 		f := &fetched[i]
-		p := l.partitions[topicPartition{f.topic, f.partition}]
+		p := l.partitions[wire.TopicPartition{Topic: f.Topic, Partition: f.Partition}]
 		switch {
-		case f.err == nil:
+		case f.Err == nil:
 			fresh := p.add(f)
 			if !fresh {
-				l.room.release(f.bytes())
+				l.room.Release(f.Bytes())
 			}
 			p.answered(fresh)
-		case errors.As(f.err, &diverged):
-			l.decider.diverged(p, f.err)
-		case errors.Is(f.err, kerr.OffsetOutOfRange):
+		case errors.As(f.Err, &diverged):
+			l.decider.diverged(p, f.Err)
+		case errors.Is(f.Err, kerr.OffsetOutOfRange):
 			l.decider.outOfRange(p)
-		case errors.Is(f.err, kerr.CorruptMessage), errors.Is(f.err, kerr.MessageTooLarge), errors.Is(f.err, kerr.UnsupportedForMessageFormat):
-			l.decider.undecodable(p, f.next, f.err)
-		case errors.Is(f.err, kerr.TopicAuthorizationFailed):
-			p.stopFor(&holdError{HeldDenied, f.err})
+		case errors.Is(f.Err, kerr.CorruptMessage), errors.Is(f.Err, kerr.MessageTooLarge), errors.Is(f.Err, kerr.UnsupportedForMessageFormat):
+			l.decider.undecodable(p, f.Next, f.Err)
+		case errors.Is(f.Err, kerr.TopicAuthorizationFailed):
+			p.stopFor(&holdError{HeldDenied, f.Err})
 			p.pause(l.cfg.MetadataInterval)
 		default: // another broker may lead it
 			stale = true
-			p.stopFor(&holdError{holds.Broker, f.err})
+			p.stopFor(&holdError{holds.Broker, f.Err})
 			p.pause(errorPause)
 		}
 	}
@@ -324,7 +325,7 @@ func (l *fetchLoop) deliver(fetched []fetchedPartition) {
 // firstLeft finds the first offset that a partition has left where nothing is at its offset. Where it is not found the
 // partition pauses.
 func (f *fetching) firstLeft(p *partition) (at, first int64, ok bool) {
-	found, err := f.wire.listOffsets(f.ctx, []topicPartition{p.topicPartition}, earliestOffset)
+	found, err := f.wire.ListOffsets(f.ctx, []wire.TopicPartition{p.TopicPartition}, wire.EarliestOffset)
 	if err != nil {
 		if f.ctx.Err() == nil {
 			p.stopFor(kafkaHold(fmt.Errorf("the offset is out of range, and the partition's first one not found: %w", err)))
@@ -334,14 +335,14 @@ func (f *fetching) firstLeft(p *partition) (at, first int64, ok bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.next, found[p.topicPartition], true
+	return p.next, found[p.TopicPartition], true
 }
 
 // skipLost goes on at the first offset that is left.
 func (f *fetching) skipLost(p *partition, at, first int64) {
 	f.log.Error("messages were deleted before they were read: LOST", "partition", p.String(),
 		"from", at, "to", first-1, "count", first-at)
-	f.telemetry.skipped(p.topic, first-at)
+	f.telemetry.skipped(p.Topic, first-at)
 	p.readFrom(first, nil)
 }
 
@@ -366,7 +367,7 @@ func (s *session) diverged(p *partition, err error) {
 // refused is for a leader that has nothing after what was read last. Where it only does not know that epoch the fetches go on
 // without; else acquiring the partition anew finds out where the logs part, and decides by policy.
 func (s *session) refused(p *partition, reason error) {
-	found, named, err := s.wire.parted(s.ctx, p.topicPartition, p.topicID, p.read())
+	found, named, err := s.wire.Parted(s.ctx, p.TopicPartition, p.topicID, p.read())
 	switch {
 	case err != nil && s.ctx.Err() == nil:
 		p.stopFor(kafkaHold(err))

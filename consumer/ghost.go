@@ -25,7 +25,7 @@ func (g *ghost) appear(ctx context.Context, c *Consumer, cause error) {
 	ctx, g.stop = context.WithCancel(ctx)
 	g.expels.Go(func() {
 		for retry := newBackoff(); ctx.Err() == nil; retry.wait(ctx) {
-			if c.wire.leaveGroup(ctx, c.cfg.Group, g.member) == nil {
+			if c.wire.LeaveGroup(ctx, c.cfg.Group, g.member) == nil {
 				return
 			}
 		}

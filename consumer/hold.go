@@ -89,7 +89,7 @@ func (p *partition) unheld() {
 // starve says that nothing can be fetched for want of memory, where the partition has nothing else to do.
 func (p *partition) starve(err error) {
 	p.mu.Lock()
-	idle := p.reading && !p.resting && p.bytes+p.taken.total() == 0
+	idle := p.reading && !p.resting && p.bytes+p.taken.Total() == 0
 	p.mu.Unlock()
 	if idle && p.stopped.Hold() == nil {
 		p.stopFor(&holdError{HeldMemory, err})

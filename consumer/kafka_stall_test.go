@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
 )
 
@@ -20,14 +21,14 @@ type stalled struct {
 }
 
 func newStalled() *stalled {
-	s := &stalled{partition: newPartition(topicPartition{"orders", 3}, topicMetadata{}, Topic{})}
+	s := &stalled{partition: newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, Topic{})}
 	s.heldIn(holds.New(slog.New(slog.NewTextHandler(&s.log, nil))))
 	return s
 }
 
 // fetched moves the partition on: its reader at next, the last stable offset, the end.
 func (s *stalled) fetched(next, lastStable, end int64) {
-	s.add(&fetchedPartition{next: next, lastStable: lastStable, highWatermark: end})
+	s.add(&wire.Fetched{Next: next, LastStable: lastStable, HighWatermark: end})
 }
 
 // watched lets time pass and returns how often a stall was logged meanwhile.

@@ -9,12 +9,13 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 // partition is one assigned partition's buffer: a fetch loop fills it, its worker empties it.
 type partition struct {
-	topicPartition
+	wire.TopicPartition
 	topicID  uuid.UUID
 	settings Topic
 	data     *wake // for the worker: there is something to take
@@ -27,20 +28,20 @@ type partition struct {
 	mu          sync.Mutex
 	leader      int32
 	leaderEpoch int32
-	reading     bool             // the worker has said where to start, and no decision is waited for
-	loop        *wake            // of the fetch loop that reads this partition
-	pausedUntil time.Time        // after an error
-	next        int64            // the offset to fetch next
-	epochs      epochs           // up to there
-	unnamed     bool             // fetches name no epoch: the leader does not know it
-	records     []*fetchedRecord // fetched and not taken
-	costs       costs            // of keeping them
-	bytes       int              // all of costs
-	taken       costs            // of what the worker has taken and is not done with
-	served      time.Time        // when a fetch brought something last
-	dry         bool             // the last answer brought nothing new
-	resting     bool             // its worker waits: nothing is fetched, nor kept
-	front       time.Time        // of the first message that is not processed; zero: none is known
+	reading     bool           // the worker has said where to start, and no decision is waited for
+	loop        *wake          // of the fetch loop that reads this partition
+	pausedUntil time.Time      // after an error
+	next        int64          // the offset to fetch next
+	epochs      wire.Epochs    // up to there
+	unnamed     bool           // fetches name no epoch: the leader does not know it
+	records     []*wire.Record // fetched and not taken
+	costs       wire.Costs     // of keeping them
+	bytes       int            // all of costs
+	taken       wire.Costs     // of what the worker has taken and is not done with
+	served      time.Time      // when a fetch brought something last
+	dry         bool           // the last answer brought nothing new
+	resting     bool           // its worker waits: nothing is fetched, nor kept
+	front       time.Time      // of the first message that is not processed; zero: none is known
 
 	heard                     time.Time // when a broker last told of the two
 	lastStable, highWatermark int64     // -1: not known yet
@@ -48,28 +49,28 @@ type partition struct {
 	stalledSince              time.Time // zero: none seen
 }
 
-func newPartition(tp topicPartition, topic topicMetadata, settings Topic) *partition {
-	p := &partition{topicPartition: tp, topicID: topic.id, settings: settings, data: newWake(), end: math.MaxInt64,
+func newPartition(tp wire.TopicPartition, topic wire.Topic, settings Topic) *partition {
+	p := &partition{TopicPartition: tp, topicID: topic.ID, settings: settings, data: newWake(), end: math.MaxInt64,
 		leader: -1, leaderEpoch: -1, lastStable: -1, highWatermark: -1}
 	p.heldIn(nil)
-	if m, err := topic.partition(tp.partition); err == nil {
+	if m, err := topic.Led(tp.Partition); err == nil {
 		p.lead(m)
 	}
 	return p
 }
 
-func (p *partition) lead(m partitionMetadata) {
+func (p *partition) lead(m wire.Partition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.leader, p.leaderEpoch = m.leader, m.leaderEpoch
+	p.leader, p.leaderEpoch = m.Leader, m.LeaderEpoch
 }
 
 // at is the request for the least there is from an offset on, and the broker to ask.
-func (p *partition) at(offset int64) (leader int32, part fetchPartition) {
+func (p *partition) at(offset int64) (leader int32, part wire.FetchPartition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.leader, fetchPartition{topic: p.topic, topicID: p.topicID, partition: p.partition,
-		leaderEpoch: p.leaderEpoch, offset: offset, maxBytes: 1}
+	return p.leader, wire.FetchPartition{Topic: p.Topic, TopicID: p.topicID, Partition: p.Partition,
+		LeaderEpoch: p.leaderEpoch, Offset: offset, MaxBytes: 1}
 }
 
 // readFrom begins, or begins again, to fetch at an offset. epoch is the leader epoch of the last message before; nil: not
@@ -78,7 +79,7 @@ func (p *partition) readFrom(next int64, epoch *int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.next, p.reading = next, true
-	p.epochs.begin(next, epoch)
+	p.epochs.Begin(next, epoch)
 	if p.loop != nil {
 		p.loop.up()
 	}
@@ -100,25 +101,25 @@ func (p *partition) pause(d time.Duration) {
 
 // add takes in what was fetched, and says whether that was anything new: where a partition moves while it is being
 // fetched, both leaders may answer; where it was paused and resumed meanwhile, it may have gone back.
-func (p *partition) add(f *fetchedPartition) bool {
+func (p *partition) add(f *wire.Fetched) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if f.lastStable >= 0 { // a broker that throttles tells nothing
-		p.lastStable, p.highWatermark, p.heard = f.lastStable, f.highWatermark, time.Now()
+	if f.LastStable >= 0 { // a broker that throttles tells nothing
+		p.lastStable, p.highWatermark, p.heard = f.LastStable, f.HighWatermark, time.Now()
 	}
-	if p.dry = f.next <= p.next || f.from > p.next || p.resting; p.dry {
+	if p.dry = f.Next <= p.next || f.From > p.next || p.resting; p.dry {
 		return false
 	}
 	p.served = time.Now()
-	fresh := f.records
-	for len(fresh) > 0 && fresh[0].offset < p.next {
+	fresh := f.Records
+	for len(fresh) > 0 && fresh[0].Offset < p.next {
 		fresh = fresh[1:]
 	}
 	p.records = append(p.records, fresh...)
-	p.epochs.add(f.epochs)
-	p.costs = append(p.costs, f.costs...)
-	p.bytes += f.bytes()
-	p.next = f.next
+	p.epochs.Add(f.Epochs)
+	p.costs = append(p.costs, f.Costs...)
+	p.bytes += f.Bytes()
+	p.next = f.Next
 	p.data.up()
 	return true
 }
@@ -132,7 +133,7 @@ func (p *partition) stalled() bool {
 
 // taken is a run of records, and the offset that comes after it.
 type taken struct {
-	records []*fetchedRecord
+	records []*wire.Record
 	next    int64
 }
 
@@ -157,12 +158,12 @@ func (p *partition) take(maxRecords, maxBytes int) taken {
 		if p.records = p.records[n:]; len(p.records) == 0 {
 			p.records = nil
 		} else if t.next = 0; n > 0 { // and not the next record's offset: that may be another epoch's
-			t.next = t.records[n-1].offset + 1
+			t.next = t.records[n-1].Offset + 1
 		}
 	}
 	n := 0
-	for ; n < len(p.costs) && p.costs[n].next <= t.next; n++ {
-		p.bytes -= p.costs[n].bytes
+	for ; n < len(p.costs) && p.costs[n].Next <= t.next; n++ {
+		p.bytes -= p.costs[n].Bytes
 	}
 	p.taken = append(p.taken, p.costs[:n]...)
 	p.costs = p.costs[n:]
@@ -175,7 +176,7 @@ func (p *partition) take(maxRecords, maxBytes int) taken {
 // fitting is how many of the first records are within the limits.
 func (p *partition) fitting(maxRecords, maxBytes int) (n int) {
 	for size := 0; n < len(p.records) && n < maxRecords; n++ {
-		size += p.records[n].size()
+		size += p.records[n].Size()
 		if size > maxBytes && (n > 0 || maxBytes <= 0) {
 			break
 		}
@@ -188,8 +189,8 @@ func (p *partition) done(next int64) (bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
-	for ; n < len(p.taken) && p.taken[n].next <= next; n++ {
-		bytes += p.taken[n].bytes
+	for ; n < len(p.taken) && p.taken[n].Next <= next; n++ {
+		bytes += p.taken[n].Bytes
 	}
 	p.taken = p.taken[n:]
 	return bytes
@@ -197,7 +198,7 @@ func (p *partition) done(next int64) (bytes int) {
 
 // empty gives up all that is fetched and not done, and returns what it cost.
 func (p *partition) empty() (bytes int) {
-	bytes = p.bytes + p.taken.total()
+	bytes = p.bytes + p.taken.Total()
 	p.bytes, p.records, p.costs, p.taken = 0, nil, nil, nil
 	return bytes
 }
@@ -223,7 +224,7 @@ func (p *partition) resume(next int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.next, p.resting = next, false
-	p.epochs.cut(next)
+	p.epochs.Cut(next)
 	if p.loop != nil {
 		p.loop.up()
 	}
@@ -233,7 +234,7 @@ func (p *partition) resume(next int64) {
 func (p *partition) epochAt(next int64) *int32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.epochs.at(next)
+	return p.epochs.At(next)
 }
 
 // lastEpoch is what the next fetch names; nil: nothing. Call it with mu held.
@@ -241,14 +242,14 @@ func (p *partition) lastEpoch() *int32 {
 	if p.unnamed {
 		return nil
 	}
-	return p.epochs.at(p.next)
+	return p.epochs.At(p.next)
 }
 
 // read is how far the partition was fetched.
-func (p *partition) read() reading {
+func (p *partition) read() wire.Reading {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return reading{p.next, p.lastEpoch()}
+	return wire.Reading{Offset: p.next, Epoch: p.lastEpoch()}
 }
 
 // nameEpochs says whether fetches may name the epoch that was read last.

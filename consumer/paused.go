@@ -5,7 +5,7 @@ package consumer
 func (w *worker) admitted() bool {
 	s, p := w.session, w.partition
 	for w.unpaused() && s.c.slots.take(s.ctx) {
-		if paused, _ := s.c.processor.Paused(p.topic, p.partition); !paused {
+		if paused, _ := s.c.processor.Paused(p.Topic, p.Partition); !paused {
 			return true
 		}
 		s.c.slots.give() // it was paused while others had the slots
@@ -19,7 +19,7 @@ func (w *worker) unpaused() bool {
 	s, p := w.session, w.partition
 	rested := false
 	for s.ctx.Err() == nil {
-		paused, changed := s.c.processor.Paused(p.topic, p.partition)
+		paused, changed := s.c.processor.Paused(p.Topic, p.Partition)
 		if !paused {
 			if rested {
 				p.resume(w.next)

@@ -13,6 +13,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/sasl"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/memory"
@@ -81,7 +82,7 @@ type Page struct {
 type Reader struct {
 	cfg       Config
 	transport *kafka.Transport
-	wire      *wire
+	wire      *wire.Client
 
 	holds     *holds.Registry
 	memory    *memory.Account
@@ -98,7 +99,7 @@ func NewReader(cfg ReaderConfig) (*Reader, error) {
 	transport := c.transport()
 	return &Reader{
 		cfg: c, transport: transport,
-		wire:      newWire(transport, c.Brokers, c.ClientID, c.RequestTimeout),
+		wire:      wire.New(transport, c.Brokers, c.ClientID, c.RequestTimeout),
 		holds:     holds.New(c.Logger),
 		memory:    memory.New(c.BufferBytes),
 		slots:     make(slots, c.Transactions),

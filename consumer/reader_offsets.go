@@ -11,19 +11,20 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 // Earliest finds the first offset that is left in each of a topic's partitions. As in Read, brokers that are away are
 // waited for, and a topic that does not exist is an error.
 func (r *Reader) Earliest(ctx context.Context, topic string) (map[int32]int64, error) {
-	return r.offsets(ctx, topic, nil, earliestOffset)
+	return r.offsets(ctx, topic, nil, wire.EarliestOffset)
 }
 
 // Latest finds where each of a topic's partitions ends for a reader of committed messages: its last stable offset.
 // Waits and errors are those of Earliest.
 func (r *Reader) Latest(ctx context.Context, topic string) (map[int32]int64, error) {
-	return r.offsets(ctx, topic, nil, latestOffset)
+	return r.offsets(ctx, topic, nil, wire.LatestOffset)
 }
 
 // At finds the first offset in each of a topic's partitions whose timestamp is at or after a time, or where there is
@@ -57,7 +58,7 @@ var errMissing = errors.New("does not exist")
 
 // lookUp finds offsets of some of a topic's partitions, or of all. It tries until it is answered or ctx ends.
 func (r *Reader) lookUp(ctx context.Context, name string, partitions []int32, timestamp int64) (
-	topic topicMetadata, offsets map[int32]int64, err error) {
+	topic wire.Topic, offsets map[int32]int64, err error) {
 	var before error
 	hold := r.holds.Place(holds.TopicKind, name)
 	defer hold.Leave()
@@ -77,41 +78,41 @@ func (r *Reader) lookUp(ctx context.Context, name string, partitions []int32, ti
 
 // ask is one try of lookUp.
 func (r *Reader) ask(ctx context.Context, name string, partitions []int32, timestamp int64) (
-	topic topicMetadata, offsets map[int32]int64, err error) {
-	topics, err := r.wire.metadata(ctx, []string{name})
+	topic wire.Topic, offsets map[int32]int64, err error) {
+	topics, err := r.wire.Metadata(ctx, []string{name})
 	if err != nil {
 		return topic, nil, err
 	}
-	if topic = topics[name]; isGone(topic.err) || errors.Is(topic.err, kerr.InvalidTopicException) {
+	if topic = topics[name]; wire.IsGone(topic.Err) || errors.Is(topic.Err, kerr.InvalidTopicException) {
 		return topic, nil, fmt.Errorf("it %w", errMissing)
 	}
 	parts, err := some(topic, partitions)
 	if err != nil {
 		return topic, nil, err
 	}
-	found, err := r.wire.listOffsets(ctx, parts, timestamp)
+	found, err := r.wire.ListOffsets(ctx, parts, timestamp)
 	offsets = make(map[int32]int64, len(found))
 	for tp, offset := range found {
-		offsets[tp.partition] = offset
+		offsets[tp.Partition] = offset
 	}
 	return topic, offsets, err
 }
 
 // some names some of a topic's partitions, or all where partitions is nil.
-func some(t topicMetadata, partitions []int32) (parts []topicPartition, err error) {
-	if t.err != nil {
-		return nil, t.err
+func some(t wire.Topic, partitions []int32) (parts []wire.TopicPartition, err error) {
+	if t.Err != nil {
+		return nil, t.Err
 	}
-	for _, p := range t.partitions {
+	for _, p := range t.Partitions {
 		if partitions == nil {
-			parts = append(parts, topicPartition{t.name, p.id})
+			parts = append(parts, wire.TopicPartition{Topic: t.Name, Partition: p.ID})
 		}
 	}
 	for _, id := range partitions {
-		if !slices.ContainsFunc(t.partitions, func(p partitionMetadata) bool { return p.id == id }) {
+		if !slices.ContainsFunc(t.Partitions, func(p wire.Partition) bool { return p.ID == id }) {
 			return nil, fmt.Errorf("partition %d %w", id, errMissing)
 		}
-		parts = append(parts, topicPartition{t.name, id})
+		parts = append(parts, wire.TopicPartition{Topic: t.Name, Partition: id})
 	}
 	return parts, nil
 }

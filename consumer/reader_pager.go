@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
 )
 
@@ -64,7 +65,7 @@ func (g *pager) page() error {
 		return nil
 	}
 	b := g.partition
-	page := Page{Topic: b.topic, TopicID: b.topicID, Partition: b.partition, Messages: g.decode(t.records), Next: next}
+	page := Page{Topic: b.Topic, TopicID: b.topicID, Partition: b.Partition, Messages: g.decode(t.records), Next: next}
 	if err := g.f(g.ctx, page); err != nil {
 		return fmt.Errorf("page %s@%d: %w", b, g.next, err)
 	}
@@ -73,10 +74,10 @@ func (g *pager) page() error {
 }
 
 // decode turns the range's records into messages.
-func (g *pager) decode(records []*fetchedRecord) []dedup.Message {
+func (g *pager) decode(records []*wire.Record) []dedup.Message {
 	messages := make([]dedup.Message, 0, len(records))
 	for _, r := range records {
-		if r.offset < g.end {
+		if r.Offset < g.end {
 			messages = append(messages, g.partition.message(r))
 		}
 	}
@@ -91,22 +92,22 @@ func (g *pager) look() {
 	}
 	found, err := g.probe(g.next)
 	switch {
-	case errors.Is(err, kerr.OffsetOutOfRange), err == nil && found.lastStable < g.end:
+	case errors.Is(err, kerr.OffsetOutOfRange), err == nil && found.LastStable < g.end:
 		g.short()
-	case err == nil && found.next == g.next:
+	case err == nil && found.Next == g.next:
 		// A broker also answers nothing for what its tiered storage is slow to give. Only what was never tiered can be
 		// missing at the end, so that nothing being there too is the proof.
-		if last, err := g.probe(g.end - 1); err == nil && last.next == g.end-1 {
+		if last, err := g.probe(g.end - 1); err == nil && last.Next == g.end-1 {
 			g.partition.readFrom(g.end, nil)
 		}
 	}
 }
 
 // probe peeks at the partition, and takes no answer of a broker that throttles for one.
-func (g *pager) probe(offset int64) (fetchedPartition, error) {
+func (g *pager) probe(offset int64) (wire.Fetched, error) {
 	found, err := g.peek(g.partition, offset)
-	if err == nil && found.lastStable < 0 {
-		err = errThrottled
+	if err == nil && found.LastStable < 0 {
+		err = wire.ErrThrottled
 	}
 	return found, err
 }
@@ -118,6 +119,6 @@ func (g *pager) short() {
 	}
 	if time.Since(g.shortSince) >= idleLooks*g.cfg.MetadataInterval {
 		g.fail(fmt.Errorf("partition %d ends below %d now, which it did not before: it was cut off or made anew",
-			g.partition.partition, g.end))
+			g.partition.Partition, g.end))
 	}
 }

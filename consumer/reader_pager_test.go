@@ -12,14 +12,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 )
 
 // recordsAt are records of these offsets, from the first up to the end.
-func recordsAt(first, end int64) *fetchedPartition {
-	f := &fetchedPartition{next: end}
+func recordsAt(first, end int64) *wire.Fetched {
+	f := &wire.Fetched{Next: end}
 	for at := first; at < end; at++ {
-		f.records = append(f.records, &fetchedRecord{offset: at})
-		f.costs = append(f.costs, cost{at + 1, 1})
+		f.Records = append(f.Records, &wire.Record{Offset: at})
+		f.Costs = append(f.Costs, wire.Cost{Next: at + 1, Bytes: 1})
 	}
 	return f
 }
@@ -47,13 +48,13 @@ func TestPagesHoldNoRecordTwiceWhereTwoLeadersAnswered(t *testing.T) {
 					return nil
 				})
 				defer p.finish()
-				g := &pager{pass: p, partition: newPartition(topicPartition{"orders", 3}, topicMetadata{}, topic), end: 35}
+				g := &pager{pass: p, partition: newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, topic), end: 35}
 				g.partition.readFrom(0, nil)
 				for _, a := range answers {
 					f := recordsAt(a[0], a[1])
-					require.True(t, p.memory.Try(f.bytes()))
+					require.True(t, p.memory.Try(f.Bytes()))
 					if !g.partition.add(f) {
-						p.memory.Give(f.bytes())
+						p.memory.Give(f.Bytes())
 					}
 				}
 				for g.partition.beyond(g.next) && g.next < g.end {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
 )
 
@@ -14,7 +15,7 @@ type pass struct {
 	fetching              // until the ranges are read or the first error, which ends ctx
 	cluster  *holds.Place // of looks at the cluster
 	settings Topic
-	topic    topicMetadata // as it was at the start
+	topic    wire.Topic // as it was at the start
 	slots    slots
 	fail     context.CancelCauseFunc
 	f        func(context.Context, Page) error
@@ -23,7 +24,7 @@ type pass struct {
 func newPass(ctx context.Context, r *Reader, settings Topic, f func(context.Context, Page) error) *pass {
 	p := &pass{
 		fetching: fetching{cfg: &r.cfg, wire: r.wire, memory: r.memory, holds: r.holds, telemetry: r.telemetry, log: r.cfg.Logger,
-			partitions: map[topicPartition]*partition{}},
+			partitions: map[wire.TopicPartition]*partition{}},
 		cluster: r.holds.Place(holds.TopicKind, settings.Name), settings: settings, slots: r.slots, f: f,
 	}
 	p.decider = p
@@ -71,7 +72,7 @@ func (p *pass) begin(r *Reader, ranges []Range) (pagers []*pager, err error) {
 	for i := range ranges {
 		partitions[i] = ranges[i].Partition
 	}
-	topic, ends, err := r.lookUp(p.ctx, p.settings.Name, partitions, latestOffset)
+	topic, ends, err := r.lookUp(p.ctx, p.settings.Name, partitions, wire.LatestOffset)
 	if err != nil {
 		return nil, err
 	}
@@ -81,11 +82,11 @@ func (p *pass) begin(r *Reader, ranges []Range) (pagers []*pager, err error) {
 		if r.From >= end {
 			continue
 		}
-		b := newPartition(topicPartition{topic.name, r.Partition}, topic, p.settings)
+		b := newPartition(wire.TopicPartition{Topic: topic.Name, Partition: r.Partition}, topic, p.settings)
 		b.heldIn(p.holds)
 		b.end = end
 		b.readFrom(r.From, nil)
-		p.partitions[b.topicPartition] = b
+		p.partitions[b.TopicPartition] = b
 		pagers = append(pagers, &pager{pass: p, partition: b, next: r.From, end: end})
 	}
 	return pagers, nil
@@ -100,7 +101,7 @@ func (p *pass) watch() {
 
 // refresh brings the leaders up to date and ends the pass where the topic is not the one that it began with.
 func (p *pass) refresh() {
-	found, err := p.wire.metadata(p.ctx, []string{p.topic.name})
+	found, err := p.wire.Metadata(p.ctx, []string{p.topic.Name})
 	if err != nil {
 		if p.ctx.Err() == nil {
 			p.cluster.Wait(holds.Kafka, err)
@@ -108,10 +109,10 @@ func (p *pass) refresh() {
 		return
 	}
 	p.cluster.End()
-	switch now := found[p.topic.name]; {
-	case isGone(now.err):
+	switch now := found[p.topic.Name]; {
+	case wire.IsGone(now.Err):
 		p.fail(errors.New("it was deleted meanwhile"))
-	case now.err == nil && now.id != p.topic.id:
+	case now.Err == nil && now.ID != p.topic.ID:
 		p.fail(errors.New("it was deleted and created again meanwhile"))
 	default:
 		p.follow(found)
@@ -139,5 +140,5 @@ func (p *pass) undecodable(_ *partition, _ int64, err error) { p.fail(err) }
 
 // diverged ends the pass.
 func (p *pass) diverged(b *partition, err error) {
-	p.fail(fmt.Errorf("partition %d was cut off while it was read: %w", b.partition, err))
+	p.fail(fmt.Errorf("partition %d was cut off while it was read: %w", b.Partition, err))
 }

@@ -4,12 +4,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 )
 
 func TestBatchWithoutARecordLeftGivesItsRoomBack(t *testing.T) {
 	p := &partition{data: newWake()}
 	p.readFrom(9, nil)
-	p.add(&fetchedPartition{next: 10, costs: costs{{10, 1 << 20}}}) // offsets 0 to 9, of which compaction took 9
+	p.add(&wire.Fetched{Next: 10, Costs: wire.Costs{{Next: 10, Bytes: 1 << 20}}}) // offsets 0 to 9, of which compaction took 9
 	require.True(t, p.beyond(9))
 	got := p.take(100, 1<<20)
 	require.Equal(t, taken{next: 10}, got)

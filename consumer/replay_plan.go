@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/handlers"
 )
@@ -60,14 +61,14 @@ func (r *Reader) findReplay(ctx context.Context, p *handlers.Processor, cfg *Rep
 	if err := cfg.prepare(p); err != nil {
 		return nil, false, err
 	}
-	topic, ends, err := r.lookUp(ctx, cfg.Topic.Name, nil, latestOffset)
+	topic, ends, err := r.lookUp(ctx, cfg.Topic.Name, nil, wire.LatestOffset)
 	if err != nil {
 		return nil, false, err
 	}
 	if !cfg.Fresh {
 		state, err = p.Store().Replay(ctx, dedup.ReplayConsumer(cfg.Group, cfg.Name), cfg.Topic.Name)
 		if err != nil || state != nil {
-			return state, true, errors.Join(err, cfg.goesOn(p, state, topic.id))
+			return state, true, errors.Join(err, cfg.goesOn(p, state, topic.ID))
 		}
 	}
 	state, err = r.planReplay(ctx, p, cfg, topic, ends)
@@ -91,16 +92,16 @@ func (c *Replay) goesOn(p *handlers.Processor, state *dedup.Replay, topicID uuid
 }
 
 // planReplay resolves the places.
-func (r *Reader) planReplay(ctx context.Context, p *handlers.Processor, cfg *Replay, topic topicMetadata, ends map[int32]int64) (*dedup.Replay, error) {
-	earliest, err := r.Earliest(ctx, topic.name)
+func (r *Reader) planReplay(ctx context.Context, p *handlers.Processor, cfg *Replay, topic wire.Topic, ends map[int32]int64) (*dedup.Replay, error) {
+	earliest, err := r.Earliest(ctx, topic.Name)
 	if err != nil {
 		return nil, err
 	}
-	from, err := r.Find(ctx, topic.name, cfg.From)
+	from, err := r.Find(ctx, topic.Name, cfg.From)
 	if err != nil {
 		return nil, err
 	}
-	to, err := r.Find(ctx, topic.name, cfg.To)
+	to, err := r.Find(ctx, topic.Name, cfg.To)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +109,7 @@ func (r *Reader) planReplay(ctx context.Context, p *handlers.Processor, cfg *Rep
 	if err != nil {
 		return nil, err
 	}
-	state := &dedup.Replay{Consumer: dedup.ReplayConsumer(cfg.Group, cfg.Name), Topic: topic.name, TopicID: topic.id, Asked: cfg.asked(p)}
+	state := &dedup.Replay{Consumer: dedup.ReplayConsumer(cfg.Group, cfg.Name), Topic: topic.Name, TopicID: topic.ID, Asked: cfg.asked(p)}
 	var faults []error
 	partitions := cfg.Partitions
 	if partitions == nil {
@@ -124,7 +125,7 @@ func (r *Reader) planReplay(ctx context.Context, p *handlers.Processor, cfg *Rep
 			end = min(end, next)
 		}
 		if end = max(end, 0); first < min(end, earliest[id]) {
-			faults = append(faults, r.lost(topic.name, id, first, min(end, earliest[id])))
+			faults = append(faults, r.lost(topic.Name, id, first, min(end, earliest[id])))
 			first = earliest[id]
 		}
 		first = min(first, end)
@@ -136,7 +137,7 @@ func (r *Reader) planReplay(ctx context.Context, p *handlers.Processor, cfg *Rep
 // lost is what messages that are not there any more mean.
 func (r *Reader) lost(topic string, partition int32, from, to int64) error {
 	if r.cfg.OnLoss == Continue {
-		r.cfg.Logger.Error("messages were deleted before they were read: LOST", "partition", topicPartition{topic, partition}.String(),
+		r.cfg.Logger.Error("messages were deleted before they were read: LOST", "partition", wire.TopicPartition{Topic: topic, Partition: partition}.String(),
 			"from", from, "to", to-1, "count", to-from)
 		return nil
 	}
@@ -146,15 +147,15 @@ func (r *Reader) lost(topic string, partition int32, from, to int64) error {
 
 // groupStands is where a group stands in a topic as it is now, by partition. A position in a topic that was deleted since
 // says nothing.
-func groupStands(ctx context.Context, store *dedup.Store, group string, topic topicMetadata) (map[int32]int64, error) {
+func groupStands(ctx context.Context, store *dedup.Store, group string, topic wire.Topic) (map[int32]int64, error) {
 	positions, err := store.Positions(ctx, group)
 	if err != nil {
 		return nil, err
 	}
 	stands := map[int32]int64{}
 	for _, p := range positions {
-		other := p.TopicID != uuid.Nil && topic.id != uuid.Nil && p.TopicID != topic.id
-		if p.Topic == topic.name && p.Next >= 0 && !other {
+		other := p.TopicID != uuid.Nil && topic.ID != uuid.Nil && p.TopicID != topic.ID
+		if p.Topic == topic.Name && p.Next >= 0 && !other {
 			stands[p.Partition] = p.Next
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
 )
 
@@ -76,7 +77,7 @@ func (c *Cluster) planReset(ctx context.Context, store *dedup.Store, group, topi
 	if !known && partitions != nil {
 		return nil, errors.New("the group has no position in it yet: reset all partitions, or have them begun by a first start")
 	}
-	plan := &Reset{Group: group, Topic: topic, TopicID: facts.id}
+	plan := &Reset{Group: group, Topic: topic, TopicID: facts.ID}
 	for _, at := range offsets {
 		if partitions == nil || slices.Contains(partitions, at.Partition) {
 			plan.Partitions = append(plan.Partitions, resetOf(at, orNone(stands, at.Partition), target[at.Partition]))
@@ -111,11 +112,11 @@ func missing(partitions []int32, found []GroupOffset) error {
 }
 
 // find is Reader.Find with an end, and with what the cluster tells of the topic.
-func (c *Cluster) find(ctx context.Context, topic string, place Place) (map[int32]int64, topicMetadata, error) {
+func (c *Cluster) find(ctx context.Context, topic string, place Place) (map[int32]int64, wire.Topic, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*c.cfg.RequestTimeout)
 	defer cancel()
 	r := &Reader{cfg: c.cfg, transport: c.transport, wire: c.wire}
-	facts, _, err := r.lookUp(ctx, topic, nil, latestOffset)
+	facts, _, err := r.lookUp(ctx, topic, nil, wire.LatestOffset)
 	if err != nil {
 		return nil, facts, err
 	}

@@ -7,23 +7,24 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/consumer/internal/wire/wiretest"
 	"github.com/firstseen/firstseen/dedup/memory"
 )
 
 // fetchedRun is an answer that was asked for from an offset on, and brings the records up to next.
-func fetchedRun(from, next int64) *fetchedPartition {
-	f := &fetchedPartition{from: from, next: next, lastStable: 300, highWatermark: 300}
+func fetchedRun(from, next int64) *wire.Fetched {
+	f := &wire.Fetched{From: from, Next: next, LastStable: 300, HighWatermark: 300}
 	for offset := from; offset < next; offset++ {
-		f.records = append(f.records, &fetchedRecord{offset: offset, timestamp: 1e12 + offset})
-		f.costs = append(f.costs, cost{offset + 1, 1})
+		f.Records = append(f.Records, &wire.Record{Offset: offset, Timestamp: 1e12 + offset})
+		f.Costs = append(f.Costs, wire.Cost{Next: offset + 1, Bytes: 1})
 	}
 	return f
 }
 
 func offsetsOf(t taken) (offsets []int64) {
 	for _, r := range t.records {
-		offsets = append(offsets, r.offset)
+		offsets = append(offsets, r.Offset)
 	}
 	return offsets
 }
@@ -31,7 +32,7 @@ func offsetsOf(t taken) (offsets []int64) {
 // A fetch that was under way when the partition was paused may be answered while it rests, or after it was resumed,
 // further back.
 func TestAnswersFromBeforeAPauseLeaveNoGapAfterIt(t *testing.T) {
-	p := newPartition(topicPartition{"orders", 3}, topicMetadata{}, Topic{})
+	p := newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, Topic{})
 	p.readFrom(100, nil)
 	require.True(t, p.add(fetchedRun(100, 105)))
 	require.Equal(t, []int64{100, 101}, offsetsOf(p.take(2, 1<<20)))
@@ -51,7 +52,7 @@ func TestAnswersFromBeforeAPauseLeaveNoGapAfterIt(t *testing.T) {
 // The two must not come apart: an answer from before the pause, taken in between, would have the worker skip what lies
 // before it.
 func TestAnswersThatMeetAResumeLeaveNoGap(t *testing.T) {
-	p := newPartition(topicPartition{"orders", 3}, topicMetadata{}, Topic{})
+	p := newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, Topic{})
 	late := fetchedRun(110, 120)
 	for range 1000 {
 		p.readFrom(110, nil)
@@ -75,7 +76,7 @@ func TestAnswersThatMeetAResumeLeaveNoGap(t *testing.T) {
 }
 
 func TestAHeldPartitionStaysHeldThroughAPause(t *testing.T) {
-	p := newPartition(topicPartition{"orders", 3}, topicMetadata{}, Topic{})
+	p := newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, Topic{})
 	p.readFrom(100, nil)
 	p.stopReading()
 	p.rest()
@@ -84,7 +85,7 @@ func TestAHeldPartitionStaysHeldThroughAPause(t *testing.T) {
 }
 
 func TestARestingPartitionGivesItsRoomBackAndRemembersItsLagTime(t *testing.T) {
-	p := newPartition(topicPartition{"orders", 3}, topicMetadata{}, Topic{})
+	p := newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, Topic{})
 	p.readFrom(100, nil)
 	p.add(fetchedRun(100, 110))
 	front := p.oldestWaiting()
@@ -94,30 +95,30 @@ func TestARestingPartitionGivesItsRoomBackAndRemembersItsLagTime(t *testing.T) {
 }
 
 func TestARestingPartitionDoesNotMakeFetchesOfItsSiblingsShort(t *testing.T) {
-	f := &fetching{cfg: &Config{BufferBytes: 1 << 20}, memory: memory.New(1 << 20), partitions: map[topicPartition]*partition{}}
+	f := &fetching{cfg: &Config{BufferBytes: 1 << 20}, memory: memory.New(1 << 20), partitions: map[wire.TopicPartition]*partition{}}
 	for _, id := range []int32{1, 3} {
-		p := newPartition(topicPartition{"orders", id}, topicMetadata{}, Topic{})
-		p.lead(partitionMetadata{leader: 7})
+		p := newPartition(wire.TopicPartition{Topic: "orders", Partition: id}, wire.Topic{}, Topic{})
+		p.lead(wire.Partition{Leader: 7})
 		p.readFrom(100, nil)
-		f.partitions[p.topicPartition] = p
+		f.partitions[p.TopicPartition] = p
 	}
 	loop := &fetchLoop{fetching: f, fetchTurf: fetchTurf{7, 1}, wake: newWake()}
-	f.partitions[topicPartition{"orders", 1}].rest()
+	f.partitions[wire.TopicPartition{Topic: "orders", Partition: 1}].rest()
 	parts, all := loop.wanted()
 	require.Len(t, parts, 1)
-	require.EqualValues(t, 3, parts[0].partition)
+	require.EqualValues(t, 3, parts[0].Partition)
 	require.True(t, all, "each fetch would wait for 20 ms only, as long as the pause lasts")
 }
 
 // Behind the last record that was taken there may be a gap, or the mark of a transaction, of another epoch.
 func TestWhatIsTakenEndsBehindItsLastRecord(t *testing.T) {
-	p := newPartition(topicPartition{"orders", 0}, topicMetadata{}, Topic{})
+	p := newPartition(wire.TopicPartition{Topic: "orders", Partition: 0}, wire.Topic{}, Topic{})
 	p.readFrom(10, nil)
 	set := wiretest.RecordSet(wiretest.Under(4, wiretest.PlainBatch(10, "a")),
 		wiretest.Under(5, wiretest.Marker(11, 1, 1)), wiretest.Under(5, wiretest.PlainBatch(15, "b")))
-	part := fetchPartition{topic: "orders", offset: 10}
-	f := newWire(nil, nil, "", 0).decodeRecords(part, set, nil, newFixedRoom(1<<20), 0)
-	require.NoError(t, f.err)
+	part := wire.FetchPartition{Topic: "orders", Offset: 10}
+	f := wire.New(nil, nil, "", 0).DecodeRecords(part, set, nil, wire.NewFixedRoom(1<<20), 0)
+	require.NoError(t, f.Err)
 	require.True(t, p.add(&f))
 	first := p.take(1, 100)
 	require.EqualValues(t, 11, first.next)

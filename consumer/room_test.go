@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/memory"
 )
@@ -17,19 +18,19 @@ func TestPartitionsAreHeldWhereNothingCanBeFetchedForWantOfMemory(t *testing.T) 
 		account := memory.New(1 << 20)
 		registry := holds.New(slog.New(slog.DiscardHandler))
 		f := &fetching{ctx: t.Context(), cfg: &Config{BufferBytes: 1 << 20}, memory: account, holds: registry,
-			partitions: map[topicPartition]*partition{}}
+			partitions: map[wire.TopicPartition]*partition{}}
 		var all []*partition
 		for id := range int32(3) {
-			p := newPartition(topicPartition{"orders", 2 * id}, topicMetadata{}, Topic{})
+			p := newPartition(wire.TopicPartition{Topic: "orders", Partition: 2 * id}, wire.Topic{}, Topic{})
 			p.heldIn(registry)
-			p.lead(partitionMetadata{leader: 7})
+			p.lead(wire.Partition{Leader: 7})
 			p.readFrom(0, nil)
-			f.partitions[p.topicPartition] = p
+			f.partitions[p.TopicPartition] = p
 			all = append(all, p)
 		}
-		all[1].add(&fetchedPartition{records: []*fetchedRecord{{}}, costs: costs{{1, 100}}, next: 1})
+		all[1].add(&wire.Fetched{Records: []*wire.Record{{}}, Costs: wire.Costs{{Next: 1, Bytes: 100}}, Next: 1})
 		all[2].stopReading()
-		loop := &fetchLoop{fetching: f, fetchTurf: fetchTurf{7, 0}, wake: newWake(), room: newRoom(account)}
+		loop := &fetchLoop{fetching: f, fetchTurf: fetchTurf{7, 0}, wake: newWake(), room: wire.NewRoom(account)}
 
 		require.True(t, account.Try(1<<20))
 		time.AfterFunc(time.Minute, func() { account.Give(1 << 20) })
@@ -45,7 +46,7 @@ func TestPartitionsAreHeldWhereNothingCanBeFetchedForWantOfMemory(t *testing.T) 
 		require.NoError(t, <-entered)
 		all[0].answered(false)
 		require.Empty(t, registry.List(), "an answer ends it, whatever it brings")
-		loop.room.end(true, nil)
+		loop.room.End(true, nil)
 		require.Zero(t, account.Used())
 	})
 }

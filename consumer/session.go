@@ -12,6 +12,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
 )
 
@@ -20,7 +21,7 @@ import (
 type session struct {
 	c          *Consumer
 	generation *kafka.Generation
-	topics     map[string]topicMetadata // as they were before the group assigned partitions
+	topics     map[string]wire.Topic // as they were before the group assigned partitions
 	offsets    offsets
 
 	fetching // until the partitions must be given up, which ends ctx; work ends when open batches must end too
@@ -35,12 +36,12 @@ var (
 	errShutdown        = errors.New("shutting down")
 )
 
-func newSession(c *Consumer, g *kafka.Generation, topics map[string]topicMetadata) *session {
+func newSession(c *Consumer, g *kafka.Generation, topics map[string]wire.Topic) *session {
 	s := &session{
 		c: c, generation: g, topics: topics,
 		fetching: fetching{cfg: &c.cfg, wire: c.wire, memory: c.memory, holds: c.holds, telemetry: c.telemetry, log: c.log.With("generation", g.ID),
-			partitions: map[topicPartition]*partition{}},
-		offsets: offsets{done: map[topicPartition]reading{}, committed: map[topicPartition]reading{}},
+			partitions: map[wire.TopicPartition]*partition{}},
+		offsets: offsets{done: map[wire.TopicPartition]wire.Reading{}, committed: map[wire.TopicPartition]wire.Reading{}},
 		done:    make(chan struct{}),
 	}
 	s.decider = s
@@ -105,10 +106,10 @@ func (s *session) consume() {
 // assigned sets up the partitions of the generation and looks up their committed offsets, trying until it is
 // answered: a failed look-up is never "no commit".
 func (s *session) assigned() bool {
-	var parts []topicPartition
+	var parts []wire.TopicPartition
 	for topic, assignments := range s.generation.Assignments {
 		for _, a := range assignments {
-			tp := topicPartition{topic, int32(a.ID)}
+			tp := wire.TopicPartition{Topic: topic, Partition: int32(a.ID)}
 			parts = append(parts, tp)
 			p := newPartition(tp, s.topics[topic], s.c.topic(topic))
 			p.heldIn(s.holds)
@@ -133,7 +134,7 @@ func (s *session) assigned() bool {
 }
 
 // lookUp finds out how far the group is. Topics that are new to Postgres are begun first, all partitions at once.
-func (s *session) lookUp(parts []topicPartition) (committed map[topicPartition]reading, err error) {
+func (s *session) lookUp(parts []wire.TopicPartition) (committed map[wire.TopicPartition]wire.Reading, err error) {
 	if err := s.c.processor.LookUpPauses(s.ctx); err != nil { // before anything is processed
 		return nil, err
 	}
@@ -142,7 +143,7 @@ func (s *session) lookUp(parts []topicPartition) (committed map[topicPartition]r
 			return nil, err
 		}
 	}
-	committed, err = s.c.wire.committedOffsets(s.ctx, s.c.cfg.Group, parts)
+	committed, err = s.c.wire.CommittedOffsets(s.ctx, s.c.cfg.Group, parts)
 	return committed, kafkaHold(err)
 }
 
@@ -158,37 +159,37 @@ func (s *session) begin(topic string) error {
 	if known {
 		return s.forgetGone(topic)
 	}
-	var parts []topicPartition
-	for _, p := range s.topics[topic].partitions {
-		parts = append(parts, topicPartition{topic, p.id})
+	var parts []wire.TopicPartition
+	for _, p := range s.topics[topic].Partitions {
+		parts = append(parts, wire.TopicPartition{Topic: topic, Partition: p.ID})
 	}
-	committed, err := s.c.wire.committedOffsets(s.ctx, cfg.Group, parts)
+	committed, err := s.c.wire.CommittedOffsets(s.ctx, cfg.Group, parts)
 	if err != nil {
 		return kafkaHold(err)
 	}
-	timestamp := int64(earliestOffset)
+	timestamp := int64(wire.EarliestOffset)
 	if cfg.StartAt == Latest {
-		timestamp = latestOffset
+		timestamp = wire.LatestOffset
 	}
-	first, err := s.c.wire.listOffsets(s.ctx, parts, timestamp)
+	first, err := s.c.wire.ListOffsets(s.ctx, parts, timestamp)
 	if err != nil {
 		return kafkaHold(err)
 	}
 	next, epochs := make(map[int32]int64, len(parts)), map[int32]int32{}
 	for _, tp := range parts {
-		next[tp.partition] = first[tp]
+		next[tp.Partition] = first[tp]
 		if at, ok := committed[tp]; ok {
-			next[tp.partition] = at.offset
-			if at.epoch != nil {
-				epochs[tp.partition] = *at.epoch
+			next[tp.Partition] = at.Offset
+			if at.Epoch != nil {
+				epochs[tp.Partition] = *at.Epoch
 			}
 		}
 	}
-	begun, err := store.Begin(s.ctx, cfg.Group, topic, s.topics[topic].id, next, epochs)
+	begun, err := store.Begin(s.ctx, cfg.Group, topic, s.topics[topic].ID, next, epochs)
 	for tp, at := range committed {
 		if begun {
 			s.log.Warn("Kafka has a committed offset and Postgres nothing: taking over the group where it stands",
-				"partition", tp.String(), "offset", at.offset)
+				"partition", tp.String(), "offset", at.Offset)
 		}
 	}
 	return err
@@ -198,10 +199,10 @@ func (s *session) begin(topic string) error {
 // as it should. Nobody would be given them.
 func (s *session) forgetGone(topic string) error {
 	now, cfg := s.topics[topic], &s.c.cfg
-	if cfg.OnReset != Restart || now.id == uuid.Nil {
+	if cfg.OnReset != Restart || now.ID == uuid.Nil {
 		return nil
 	}
-	gone, err := s.c.processor.Store().ForgetPartitions(s.ctx, cfg.Group, topic, now.id, len(now.partitions))
+	gone, err := s.c.processor.Store().ForgetPartitions(s.ctx, cfg.Group, topic, now.ID, len(now.Partitions))
 	if gone > 0 {
 		s.log.Warn("the topic was created again with fewer partitions: the positions of the others are forgotten", "topic", topic, "positions", gone)
 	}
@@ -239,7 +240,7 @@ func (s *session) watch() {
 
 // refresh brings the leaders up to date and ends the session where the assignment can no longer be right.
 func (s *session) refresh() {
-	found, err := s.c.wire.metadata(s.ctx, s.c.topicNames())
+	found, err := s.c.wire.Metadata(s.ctx, s.c.topicNames())
 	if err != nil {
 		if s.ctx.Err() == nil {
 			s.c.cluster.Wait(holds.Kafka, err)
@@ -258,21 +259,21 @@ func (s *session) refresh() {
 	s.follow(found)
 }
 
-func changed(name string, before, now topicMetadata, subscribed bool) error {
-	there := now.readable()
+func changed(name string, before, now wire.Topic, subscribed bool) error {
+	there := now.Readable()
 	switch {
 	case !subscribed && there:
 		return fmt.Errorf("topic %s is there now: %w", name, errTopicsChanged)
 	case !subscribed:
 		return nil
-	case isGone(now.err):
+	case wire.IsGone(now.Err):
 		return fmt.Errorf("topic %s is gone: %w", name, errTopicsChanged)
 	case !there:
 		return nil
-	case now.id != before.id:
+	case now.ID != before.ID:
 		return fmt.Errorf("topic %s was deleted and created again", name)
-	case len(now.partitions) != len(before.partitions):
-		return fmt.Errorf("topic %s has %d partitions now, not %d", name, len(now.partitions), len(before.partitions))
+	case len(now.Partitions) != len(before.Partitions):
+		return fmt.Errorf("topic %s has %d partitions now, not %d", name, len(now.Partitions), len(before.Partitions))
 	}
 	return nil
 }
@@ -280,17 +281,17 @@ func changed(name string, before, now topicMetadata, subscribed bool) error {
 // offsets are how far the session's partitions are processed, and how far that is committed to Kafka.
 type offsets struct {
 	mu        sync.Mutex
-	done      map[topicPartition]reading
-	committed map[topicPartition]reading
+	done      map[wire.TopicPartition]wire.Reading
+	committed map[wire.TopicPartition]wire.Reading
 }
 
-func (o *offsets) processed(tp topicPartition, to reading) {
+func (o *offsets) processed(tp wire.TopicPartition, to wire.Reading) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.done[tp] = to
 }
 
-func (o *offsets) committedTo(tp topicPartition) (to reading, ok bool) {
+func (o *offsets) committedTo(tp wire.TopicPartition) (to wire.Reading, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	to, ok = o.committed[tp]
@@ -298,33 +299,33 @@ func (o *offsets) committedTo(tp topicPartition) (to reading, ok bool) {
 }
 
 // takeBack has the next commit move a partition's offset back: what was committed is of a log that is no more.
-func (o *offsets) takeBack(tp topicPartition) {
+func (o *offsets) takeBack(tp wire.TopicPartition) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.committed, tp)
 }
 
 // of gives how far a partition is processed and committed; -1 where that is not known.
-func (o *offsets) of(tp topicPartition) (done, committed int64) {
+func (o *offsets) of(tp wire.TopicPartition) (done, committed int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return committedOrNone(o.done, tp), committedOrNone(o.committed, tp)
 }
 
 // toCommit gives what is processed beyond what is committed: offsets are never moved back, whatever Postgres says.
-func (o *offsets) toCommit() map[topicPartition]reading {
+func (o *offsets) toCommit() map[wire.TopicPartition]wire.Reading {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	ahead := map[topicPartition]reading{}
+	ahead := map[wire.TopicPartition]wire.Reading{}
 	for tp, to := range o.done {
-		if last, ok := o.committed[tp]; !ok || to.offset > last.offset {
+		if last, ok := o.committed[tp]; !ok || to.Offset > last.Offset {
 			ahead[tp] = to
 		}
 	}
 	return ahead
 }
 
-func (o *offsets) commit(to map[topicPartition]reading) {
+func (o *offsets) commit(to map[wire.TopicPartition]wire.Reading) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	maps.Copy(o.committed, to)
@@ -345,7 +346,7 @@ func (s *session) commit(ctx context.Context) {
 		return
 	}
 	g := s.generation
-	done, err := s.wire.commitOffsets(ctx, groupCommit{group: g.GroupID, generation: g.ID, member: g.MemberID, offsets: ahead})
+	done, err := s.wire.CommitOffsets(ctx, wire.GroupCommit{Group: g.GroupID, Generation: g.ID, Member: g.MemberID, Offsets: ahead})
 	s.offsets.commit(done) // a topic may be denied, which says nothing of the others
 	switch {
 	case err == nil:

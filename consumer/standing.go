@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
 )
 
@@ -36,9 +37,9 @@ func (c *Cluster) Standing(ctx context.Context, store *dedup.Store, group string
 	if err != nil {
 		return Standing{}, err
 	}
-	at := map[topicPartition]dedup.StatedPosition{}
+	at := map[wire.TopicPartition]dedup.StatedPosition{}
 	for _, p := range positions {
-		at[topicPartition{p.Topic, p.Partition}] = p
+		at[wire.TopicPartition{Topic: p.Topic, Partition: p.Partition}] = p
 	}
 	var s Standing
 	if s.Group, err = c.Group(ctx, group); err != nil {
@@ -47,7 +48,7 @@ func (c *Cluster) Standing(ctx context.Context, store *dedup.Store, group string
 	offsets, err := c.Offsets(ctx, group, topics)
 	for _, o := range offsets {
 		p := PartitionStanding{GroupOffset: o, Position: -1, Lag: -1, Member: s.Group.Owner(o.Topic, o.Partition)}
-		if stated, ok := at[topicPartition{o.Topic, o.Partition}]; ok {
+		if stated, ok := at[wire.TopicPartition{Topic: o.Topic, Partition: o.Partition}]; ok {
 			p.Position, p.LeaderEpoch, p.Owner = stated.Next, stated.LeaderEpoch, stated.Owner
 		}
 		if p.Position >= 0 && o.Stable >= 0 {

@@ -5,6 +5,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 )
 
 func TestStartOfAPartition(t *testing.T) {
@@ -16,34 +18,34 @@ func TestStartOfAPartition(t *testing.T) {
 		want  int64
 		says  string // part of the warning or of the reason to hold; empty: says nothing
 	}{
-		{"new partition of a known topic", startFacts{}, earliestOffset, ""},
-		{"commit without a position", startFacts{hasCommit: true, committed: reading{offset: 7}}, earliestOffset, "Postgres lost it"},
-		{"commit at the first offset without a position", startFacts{hasCommit: true}, earliestOffset, "Postgres lost it"},
+		{"new partition of a known topic", startFacts{}, wire.EarliestOffset, ""},
+		{"commit without a position", startFacts{hasCommit: true, committed: wire.Reading{Offset: 7}}, wire.EarliestOffset, "Postgres lost it"},
+		{"commit at the first offset without a position", startFacts{hasCommit: true}, wire.EarliestOffset, "Postgres lost it"},
 
-		{"position only", startFacts{hasPosition: true, position: reading{offset: 5}}, 5, ""},
+		{"position only", startFacts{hasPosition: true, position: wire.Reading{Offset: 5}}, 5, ""},
 		{"position at the first offset only", startFacts{hasPosition: true}, 0, ""},
 
-		{"commit at the position", startFacts{hasPosition: true, position: reading{offset: 5}, hasCommit: true, committed: reading{offset: 5}}, 5, ""},
-		{"commit behind the position", startFacts{hasPosition: true, position: reading{offset: 5}, hasCommit: true, committed: reading{offset: 3}}, 3, ""},
-		{"commit ahead of the position", startFacts{hasPosition: true, position: reading{offset: 5}, hasCommit: true, committed: reading{offset: 8}}, 5,
+		{"commit at the position", startFacts{hasPosition: true, position: wire.Reading{Offset: 5}, hasCommit: true, committed: wire.Reading{Offset: 5}}, 5, ""},
+		{"commit behind the position", startFacts{hasPosition: true, position: wire.Reading{Offset: 5}, hasCommit: true, committed: wire.Reading{Offset: 3}}, 3, ""},
+		{"commit ahead of the position", startFacts{hasPosition: true, position: wire.Reading{Offset: 5}, hasCommit: true, committed: wire.Reading{Offset: 8}}, 5,
 			"position in Postgres, 5, is behind the committed offset, 8"},
-		{"commit ahead of the position and trusted", startFacts{hasPosition: true, position: reading{offset: 5}, hasCommit: true, committed: reading{offset: 8},
+		{"commit ahead of the position and trusted", startFacts{hasPosition: true, position: wire.Reading{Offset: 5}, hasCommit: true, committed: wire.Reading{Offset: 8},
 			onPostgresBehind: Committed}, 8, "SKIPPING 5 to 7"},
-		{"commit behind the position and trusted", startFacts{hasPosition: true, position: reading{offset: 5}, hasCommit: true, committed: reading{offset: 3},
+		{"commit behind the position and trusted", startFacts{hasPosition: true, position: wire.Reading{Offset: 5}, hasCommit: true, committed: wire.Reading{Offset: 3},
 			onPostgresBehind: Committed}, 3, ""},
 
-		{"same topic", startFacts{hasPosition: true, position: reading{offset: 5}, positionID: now, topicID: now}, 5, ""},
-		{"topic made anew", startFacts{hasPosition: true, position: reading{offset: 5}, positionID: old, topicID: now}, held,
+		{"same topic", startFacts{hasPosition: true, position: wire.Reading{Offset: 5}, positionID: now, topicID: now}, 5, ""},
+		{"topic made anew", startFacts{hasPosition: true, position: wire.Reading{Offset: 5}, positionID: old, topicID: now}, held,
 			"was " + old.String() + " and is " + now.String()},
-		{"topic made anew, commit at its position", startFacts{hasPosition: true, position: reading{offset: 5}, hasCommit: true, committed: reading{offset: 5},
+		{"topic made anew, commit at its position", startFacts{hasPosition: true, position: wire.Reading{Offset: 5}, hasCommit: true, committed: wire.Reading{Offset: 5},
 			positionID: old, topicID: now}, held, "deleted and created again"},
-		{"topic made anew, restart", startFacts{hasPosition: true, position: reading{offset: 5}, positionID: old, topicID: now, onReset: Restart},
-			earliestOffset, "deleted and created again"},
-		{"topic made anew, restart, commit ahead and trusted", startFacts{hasPosition: true, position: reading{offset: 5}, hasCommit: true, committed: reading{offset: 8},
-			positionID: old, topicID: now, onReset: Restart, onPostgresBehind: Committed}, earliestOffset, "deleted and created again"},
-		{"position from before the broker had topic IDs", startFacts{hasPosition: true, position: reading{offset: 5}, topicID: now}, 5, ""},
-		{"broker without topic IDs", startFacts{hasPosition: true, position: reading{offset: 5}, positionID: old}, 5, ""},
-		{"position acquired and never set", startFacts{positionID: uuid.Nil, topicID: now}, earliestOffset, ""},
+		{"topic made anew, restart", startFacts{hasPosition: true, position: wire.Reading{Offset: 5}, positionID: old, topicID: now, onReset: Restart},
+			wire.EarliestOffset, "deleted and created again"},
+		{"topic made anew, restart, commit ahead and trusted", startFacts{hasPosition: true, position: wire.Reading{Offset: 5}, hasCommit: true, committed: wire.Reading{Offset: 8},
+			positionID: old, topicID: now, onReset: Restart, onPostgresBehind: Committed}, wire.EarliestOffset, "deleted and created again"},
+		{"position from before the broker had topic IDs", startFacts{hasPosition: true, position: wire.Reading{Offset: 5}, topicID: now}, 5, ""},
+		{"broker without topic IDs", startFacts{hasPosition: true, position: wire.Reading{Offset: 5}, positionID: old}, 5, ""},
+		{"position acquired and never set", startFacts{positionID: uuid.Nil, topicID: now}, wire.EarliestOffset, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := c.facts.decide()
@@ -63,23 +65,23 @@ func TestStartOfAPartition(t *testing.T) {
 
 // What is asked for is the epoch of the start where it is known, and else that of the position above it.
 func TestStartAsksForTheLogThatWasRead(t *testing.T) {
-	known := func(offset int64, epoch int32) reading { return reading{offset, &epoch} }
+	known := func(offset int64, epoch int32) wire.Reading { return wire.Reading{Offset: offset, Epoch: &epoch} }
 	for name, c := range map[string]struct {
 		facts startFacts
-		want  reading
+		want  wire.Reading
 	}{
-		"new partition":           {startFacts{}, reading{}},
+		"new partition":           {startFacts{}, wire.Reading{}},
 		"position without commit": {startFacts{hasPosition: true, position: known(5, 2)}, known(5, 2)},
 		"commit at the position":  {startFacts{hasPosition: true, position: known(5, 2), hasCommit: true, committed: known(5, 9)}, known(5, 2)},
 		"commit behind the position": {startFacts{hasPosition: true, position: known(5, 2), hasCommit: true, committed: known(3, 1)},
 			known(3, 1)},
 		"commit behind the position, without epoch": {startFacts{hasPosition: true, position: known(5, 2), hasCommit: true,
-			committed: reading{offset: 3}}, known(5, 2)},
+			committed: wire.Reading{Offset: 3}}, known(5, 2)},
 		"commit ahead of the position": {startFacts{hasPosition: true, position: known(5, 2), hasCommit: true, committed: known(8, 3)},
 			known(5, 2)},
 		"commit ahead of the position and trusted": {startFacts{hasPosition: true, position: known(5, 2), hasCommit: true,
 			committed: known(8, 3), onPostgresBehind: Committed}, known(8, 3)},
-		"commit without a position": {startFacts{hasCommit: true, committed: known(8, 3)}, reading{}},
+		"commit without a position": {startFacts{hasCommit: true, committed: known(8, 3)}, wire.Reading{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, c.want, c.facts.decide().read)

@@ -83,7 +83,7 @@ type PartitionStatus struct {
 // concurrent use.
 func (c *Consumer) Status() Status {
 	status, s := c.life.status()
-	status.KafkaSince, status.Pauses, status.Holds = c.wire.silentSince(), c.processor.Pauses(), c.holds.List()
+	status.KafkaSince, status.Pauses, status.Holds = c.wire.SilentSince(), c.processor.Pauses(), c.holds.List()
 	status.Topics = c.topicStatus(status.Holds)
 	if s == nil {
 		return status
@@ -93,7 +93,7 @@ func (c *Consumer) Status() Status {
 	for tp, p := range s.partitions {
 		next, committed := s.offsets.of(tp)
 		st := p.status(next, committed, time.Now())
-		st.Paused, _ = c.processor.Paused(tp.topic, tp.partition)
+		st.Paused, _ = c.processor.Paused(tp.Topic, tp.Partition)
 		status.Partitions = append(status.Partitions, st)
 	}
 	slices.SortFunc(status.Partitions, func(a, b PartitionStatus) int {
@@ -124,7 +124,7 @@ func topicOf(partition string) string { return partition[:strings.LastIndexByte(
 func (p *partition) status(next, committed int64, now time.Time) PartitionStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	st := PartitionStatus{Topic: p.topic, Partition: p.partition, Next: next, Committed: committed,
+	st := PartitionStatus{Topic: p.Topic, Partition: p.Partition, Next: next, Committed: committed,
 		End: p.lastStable, HighWatermark: p.highWatermark, Lag: -1}
 	if next >= 0 && p.lastStable >= 0 {
 		st.Lag = max(0, p.lastStable-next)
@@ -146,7 +146,7 @@ func (p *partition) status(next, committed int64, now time.Time) PartitionStatus
 // mu held.
 func (p *partition) oldestWaiting() time.Time {
 	if p.front.IsZero() && len(p.records) > 0 {
-		return time.UnixMilli(p.records[0].timestamp)
+		return time.UnixMilli(p.records[0].Timestamp)
 	}
 	return p.front
 }

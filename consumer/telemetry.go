@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/instruments"
 )
@@ -103,12 +104,12 @@ func (t *telemetry) receiving(topic string) []metric.AddOption {
 }
 
 // fetched notes a fetch. One that brought messages, or an error, has a span.
-func (t *telemetry) fetched(since time.Time, leader int32, fetched []fetchedPartition, err error) {
+func (t *telemetry) fetched(since time.Time, leader int32, fetched []wire.Fetched, err error) {
 	ctx := context.Background()
 	messages, size := 0, 0
 	for i := range fetched {
-		messages += len(fetched[i].records)
-		size += fetched[i].bytes()
+		messages += len(fetched[i].Records)
+		size += fetched[i].Bytes()
 	}
 	options := t.polled
 	if err != nil {
@@ -141,14 +142,14 @@ type batches struct {
 	took, contained []metric.RecordOption
 }
 
-func (t *telemetry) batches(tp topicPartition) *batches {
-	topic := instruments.Topic.String(tp.topic)
+func (t *telemetry) batches(tp wire.TopicPartition) *batches {
+	topic := instruments.Topic.String(tp.Topic)
 	processing := t.with(instruments.Kafka, topic, instruments.Operation.String(processOperation))
 	return &batches{
-		telemetry: t, topic: tp.topic, span: processOperation + " " + tp.topic,
+		telemetry: t, topic: tp.Topic, span: processOperation + " " + tp.Topic,
 		start: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(append(processing,
-			instruments.Type.String(processOperation), instruments.Partition.String(strconv.Itoa(int(tp.partition))))...)},
-		received:  t.receiving(tp.topic),
+			instruments.Type.String(processOperation), instruments.Partition.String(strconv.Itoa(int(tp.Partition))))...)},
+		received:  t.receiving(tp.Topic),
 		took:      instruments.Record(processing...),
 		contained: instruments.Record(t.with(topic)...),
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/handlers"
 )
@@ -38,7 +39,7 @@ type worker struct {
 
 func newWorker(s *session, p *partition) *worker {
 	return &worker{session: s, partition: p, log: s.log.With("partition", p.String()), limit: s.c.cfg.MaxBatch,
-		telemetry:   s.telemetry.batches(p.topicPartition),
+		telemetry:   s.telemetry.batches(p.TopicPartition),
 		parkedSince: time.Unix(0, 0)} // count first: owners before may have left as many as there may be
 }
 
@@ -76,9 +77,9 @@ func (w *worker) start() bool {
 			s.hold(p, hold)
 			return false
 		case err == nil:
-			s.offsets.processed(p.topicPartition, at)
+			s.offsets.processed(p.TopicPartition, at)
 			w.tellProgress()
-			p.readFrom(at.offset, at.epoch)
+			p.readFrom(at.Offset, at.Epoch)
 			return true
 		case s.ctx.Err() == nil:
 			p.waitFor(err)
@@ -88,20 +89,20 @@ func (w *worker) start() bool {
 	return false
 }
 
-func (w *worker) acquire(ctx context.Context) (at reading, hold, err error) {
+func (w *worker) acquire(ctx context.Context) (at wire.Reading, hold, err error) {
 	s, p := w.session, w.partition
 	store, cfg := s.c.processor.Store(), &s.c.cfg
-	if w.position, err = store.Acquire(ctx, cfg.Group, p.topic, p.partition, s.c.owner); err != nil {
+	if w.position, err = store.Acquire(ctx, cfg.Group, p.Topic, p.Partition, s.c.owner); err != nil {
 		return at, nil, err
 	}
 	w.caution = newCaution(s.c.processor, w.position, w.log)
 	if w.position.Evicted > 0 {
 		w.log.Warn("ended transactions that an earlier owner had left open", "transactions", w.position.Evicted)
 	}
-	committed, hasCommit := s.offsets.committedTo(p.topicPartition)
+	committed, hasCommit := s.offsets.committedTo(p.TopicPartition)
 	facts := startFacts{
 		committed: committed, hasCommit: hasCommit,
-		position: reading{w.position.Next, w.position.LeaderEpoch}, hasPosition: w.position.Known,
+		position: wire.Reading{Offset: w.position.Next, Epoch: w.position.LeaderEpoch}, hasPosition: w.position.Known,
 		positionID: w.position.TopicID, topicID: p.topicID,
 		onReset: cfg.OnReset, onPostgresBehind: cfg.OnPostgresBehind,
 	}
@@ -113,79 +114,79 @@ func (w *worker) acquire(ctx context.Context) (at reading, hold, err error) {
 		return at, hold, err
 	}
 	if begin.warn != "" {
-		w.log.Warn(begin.warn, "offset", at.offset)
+		w.log.Warn(begin.warn, "offset", at.Offset)
 	}
-	w.next = at.offset
-	if at.offset == begin.offset && at.offset < w.position.Next {
+	w.next = at.Offset
+	if at.Offset == begin.offset && at.Offset < w.position.Next {
 		w.caution.handled = w.position.Next
 	}
-	w.caution.begin(at.offset, cfg.MaxBatch)
-	return at, nil, store.Reposition(ctx, w.position, at.offset, p.topicID, at.epoch)
+	w.caution.begin(at.Offset, cfg.MaxBatch)
+	return at, nil, store.Reposition(ctx, w.position, at.Offset, p.topicID, at.Epoch)
 }
 
 // resolve finds out whether the log still is the one that was read, and where reading begins.
-func (w *worker) resolve(ctx context.Context, begin start) (at reading, hold, err error) {
+func (w *worker) resolve(ctx context.Context, begin start) (at wire.Reading, hold, err error) {
 	p := w.partition
-	found, named, err := w.session.wire.parted(ctx, p.topicPartition, p.topicID, begin.read)
+	found, named, err := w.session.wire.Parted(ctx, p.TopicPartition, p.topicID, begin.read)
 	if err != nil {
 		return at, nil, kafkaHold(err)
 	}
 	p.nameEpochs(named)
 	if found != nil && (p.topicID == uuid.Nil || p.topicID != w.position.TopicID) {
-		found.exact = false // it may have been made anew, and have nothing in common with what was read
+		found.Exact = false // it may have been made anew, and have nothing in common with what was read
 	}
 	switch {
-	case found == nil && begin.read.offset == begin.offset:
-		at.epoch = begin.read.epoch
-	case found != nil && (!found.exact || found.at < begin.offset):
+	case found == nil && begin.read.Offset == begin.offset:
+		at.Epoch = begin.read.Epoch
+	case found != nil && (!found.Exact || found.At < begin.offset):
 		return w.cutOff(ctx, begin, found)
 	case found != nil:
-		w.log.Warn("the log was cut off below the position, and is read again from before", "position", begin.read.offset,
-			"parts_at", found.at, "offset", begin.offset)
+		w.log.Warn("the log was cut off below the position, and is read again from before", "position", begin.read.Offset,
+			"parts_at", found.At, "offset", begin.offset)
 	}
-	at.offset, hold, err = w.within(ctx, begin.offset)
-	if at.offset != begin.offset {
-		at.epoch = nil
+	at.Offset, hold, err = w.within(ctx, begin.offset)
+	if at.Offset != begin.offset {
+		at.Epoch = nil
 	}
 	return at, hold, err
 }
 
 // cutOff decides by policy what to do where the log is not the one that was read. Reading on from where the logs part skips
 // nothing, and what was seen is a duplicate. Where that place is not known exactly it is the first message.
-func (w *worker) cutOff(ctx context.Context, begin start, found *parting) (at reading, hold, err error) {
-	earliest, err := w.offsetAt(ctx, earliestOffset)
+func (w *worker) cutOff(ctx context.Context, begin start, found *wire.Parting) (at wire.Reading, hold, err error) {
+	earliest, err := w.offsetAt(ctx, wire.EarliestOffset)
 	if err != nil {
 		return at, nil, err
 	}
 	parts := "at"
-	if at = (reading{found.at, begin.read.epoch}); !found.exact {
+	if at = (wire.Reading{Offset: found.At, Epoch: begin.read.Epoch}); !found.Exact {
 		parts = "at or below"
 	}
-	if !found.exact || found.at < earliest {
-		at = reading{offset: earliest}
+	if !found.Exact || found.At < earliest {
+		at = wire.Reading{Offset: earliest}
 	}
 	reason := fmt.Errorf("the log is not the one that was read up to %d, under the leader epoch %d: they part %s %d, and what follows "+
-		"are other messages, or none (an unclean leader election, or a topic made anew)", begin.read.offset, *begin.read.epoch, parts, found.at)
+		"are other messages, or none (an unclean leader election, or a topic made anew)", begin.read.Offset, *begin.read.Epoch, parts, found.At)
 	if !w.restarts() {
 		return at, w.cutOffHold(reason), nil
 	}
-	w.session.offsets.takeBack(w.partition.topicPartition)
-	w.log.Error("reading again from where the logs part", "offset", at.offset, "reason", reason)
+	w.session.offsets.takeBack(w.partition.TopicPartition)
+	w.log.Error("reading again from where the logs part", "offset", at.Offset, "reason", reason)
 	return at, nil, nil
 }
 
 // within turns earliest into an offset, and finds out whether the partition ends below the offset:
 // then it was cut off, or made anew on a broker that has no topic IDs.
 func (w *worker) within(ctx context.Context, offset int64) (next int64, hold, err error) {
-	earliest, err := w.offsetAt(ctx, earliestOffset)
+	earliest, err := w.offsetAt(ctx, wire.EarliestOffset)
 	if err != nil {
 		return 0, nil, err
 	}
-	latest, err := w.offsetAt(ctx, latestOffset)
+	latest, err := w.offsetAt(ctx, wire.LatestOffset)
 	switch {
 	case err != nil:
 		return 0, nil, err
-	case offset == earliestOffset:
+	case offset == wire.EarliestOffset:
 		return earliest, nil, nil
 	case offset <= latest:
 		return offset, nil, nil
@@ -196,7 +197,7 @@ func (w *worker) within(ctx context.Context, offset int64) (next int64, hold, er
 	case w.restarts():
 		w.log.Error("the partition ends below the position: starting again from its first message",
 			"position", offset, "end", latest, "first", earliest)
-		w.session.offsets.takeBack(w.partition.topicPartition)
+		w.session.offsets.takeBack(w.partition.TopicPartition)
 		return earliest, nil, nil
 	}
 	return 0, w.cutOffHold(fmt.Errorf("the partition ends at %d, below the position %d: it was cut off or made anew", latest, offset)), nil
@@ -225,8 +226,8 @@ func (w *worker) endsBelow(offset int64) (bool, error) {
 }
 
 func (w *worker) offsetAt(ctx context.Context, timestamp int64) (int64, error) {
-	tp := w.partition.topicPartition
-	found, err := w.session.c.wire.listOffsets(ctx, []topicPartition{tp}, timestamp)
+	tp := w.partition.TopicPartition
+	found, err := w.session.c.wire.ListOffsets(ctx, []wire.TopicPartition{tp}, timestamp)
 	return found[tp], kafkaHold(err)
 }
 
@@ -277,11 +278,11 @@ func (w *worker) tellProgress() {
 }
 
 // decode turns records into messages, and looks for their IDs.
-func (w *worker) decode(records []*fetchedRecord) {
+func (w *worker) decode(records []*wire.Record) {
 	w.messages = slices.Grow(w.messages, len(records))
 	for _, r := range records {
 		w.messages = append(w.messages, w.partition.message(r))
-		w.size += r.size()
+		w.size += r.Size()
 	}
 }
 
@@ -318,7 +319,7 @@ func (w *worker) cut() (n int, next int64) {
 // drop forgets the first n messages, which are done, and reports how far the partition is done.
 func (w *worker) drop(n int, next int64) {
 	s := w.session
-	s.offsets.processed(w.partition.topicPartition, reading{next, w.partition.epochAt(next)})
+	s.offsets.processed(w.partition.TopicPartition, wire.Reading{Offset: next, Epoch: w.partition.epochAt(next)})
 	for i := range w.messages[:n] {
 		w.size -= w.messages[i].Size()
 	}

@@ -1,4 +1,4 @@
-package consumer
+package wire
 
 import (
 	"bufio"
@@ -40,8 +40,8 @@ var errTooLarge = fmt.Errorf("%w: the batch is larger than the consumer takes", 
 
 // decompressor undoes the compression of record batches, piece by piece, and refuses those that grow beyond limit:
 // before anything is allocated where the format tells its size, else as soon as the output passes it. What it needs
-// itself is a MiB or two for each processor, two blocks of 4 MiB where lz4 has such; what needs more claims it. Safe for
-// concurrent use.
+// itself is a MiB or two for each processor, two blocks of 4 MiB where lz4 has such; what needs more claims it. Safe
+// for concurrent use.
 type decompressor struct {
 	limit   int
 	turns   chan struct{} // one for each batch that is being decompressed
@@ -59,7 +59,7 @@ func newDecompressor(limit int) *decompressor {
 // source is what comes out of one batch. Codecs that have read one are kept for the next.
 type source struct {
 	d       *decompressor
-	room    *room
+	room    *Room
 	codec   string
 	data    []byte // what is left, where all of it is in memory
 	left    int    // so much may come out of stream
@@ -77,7 +77,7 @@ type source struct {
 }
 
 // open begins to undo the compression of a payload. The source has to be closed.
-func (d *decompressor) open(payload []byte, codec kgo.CompressionCodecType, room *room) (*source, error) {
+func (d *decompressor) open(payload []byte, codec kgo.CompressionCodecType, room *Room) (*source, error) {
 	d.turns <- struct{}{}
 	s := d.sources.Get().(*source)
 	s.d, s.room, s.left = d, room, d.limit
@@ -114,7 +114,7 @@ func (s *source) begin(payload []byte, codec kgo.CompressionCodecType) error {
 // close gives back what the source has claimed. What came out of it in place is not to be used any more.
 func (s *source) close() {
 	d := s.d
-	s.room.release(s.claimed)
+	s.room.Release(s.claimed)
 	s.in.Reset(nil)
 	s.stream.Reset(nil)
 	s.room, s.data, s.streams, s.claimed, s.framed = nil, nil, false, 0, xerialReader{}

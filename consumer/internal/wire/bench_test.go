@@ -1,4 +1,4 @@
-package consumer
+package wire
 
 import (
 	"testing"
@@ -18,8 +18,8 @@ func BenchmarkFetch(b *testing.B) {
 				Records: 1000, RecordBytes: 300, RandomFrac: .3, Compression: wiretest.Codecs[codec],
 			}))
 			leader, part := w.at(b, "orders", 0)
-			opts := fetchOptions{maxWait: time.Second, minBytes: 1, maxBytes: 4 << 20}
-			part.maxBytes = opts.maxBytes
+			opts := FetchOptions{MaxWait: time.Second, MinBytes: 1, MaxBytes: 4 << 20}
+			part.MaxBytes = opts.MaxBytes
 			records := 0
 			b.ReportAllocs()
 			for b.Loop() {
@@ -27,8 +27,8 @@ func BenchmarkFetch(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				records += len(got.records)
-				part.offset = got.next
+				records += len(got.Records)
+				part.Offset = got.Next
 			}
 			b.ReportMetric(float64(records)/b.Elapsed().Seconds(), "records/s")
 		})
@@ -43,7 +43,7 @@ func BenchmarkDecode(b *testing.B) {
 		vs[i] = string(value)
 	}
 	set := wiretest.RecordSet(wiretest.PlainBatch(0, vs...))
-	var last []*fetchedRecord
+	var last []*Record
 	b.ReportAllocs()
 	for b.Loop() {
 		d, err := decodeSet(set, 0)

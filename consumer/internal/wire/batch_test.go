@@ -1,4 +1,4 @@
-package consumer
+package wire
 
 import (
 	"bytes"
@@ -19,18 +19,19 @@ var testLimits = decodeLimits{batchBytes: 1 << 20, record: 4 << 20}
 
 func decodeSet(set []byte, from int64, aborted ...abortedTransaction) (*recordDecoder, error) {
 	d := &recordDecoder{
-		topicPartition: topicPartition{"orders", 3},
+		TopicPartition: TopicPartition{"orders", 3},
 		from:           from, next: from,
 		aborts:  newAborts(aborted),
 		inflate: newDecompressor(testLimits.batchBytes),
 		limits:  testLimits,
-		room:    &room{free: testLimits.record},
+		room:    &Room{free: testLimits.record},
 	}
 	return d, d.decode(set)
 }
 
 func TestDecodeLeavesAPartialLastBatchForLater(t *testing.T) {
-	first, whole := len(wiretest.RecordSet(wiretest.PlainBatch(5, "a", "b"))), wiretest.RecordSet(wiretest.PlainBatch(5, "a", "b"), wiretest.PlainBatch(7, "c"))
+	first, whole := len(wiretest.RecordSet(wiretest.PlainBatch(5, "a", "b"))), wiretest.RecordSet(wiretest.PlainBatch(5,
+		"a", "b"), wiretest.PlainBatch(7, "c"))
 	for cut := first; cut < len(whole); cut++ {
 		d, err := decodeSet(whole[:cut], 5)
 		require.NoError(t, err)
@@ -97,7 +98,8 @@ func TestDecodeNeverSkipsADamagedBatch(t *testing.T) {
 func TestKgoSkipsARecordThatItCannotRead(t *testing.T) {
 	bad := wiretest.RecordSet(wiretest.PlainBatch(2, "x", "yy"))
 	bad[66] = 0x7e // the value's length
-	set := slices.Concat(wiretest.RecordSet(wiretest.PlainBatch(0, "a", "b")), wiretest.Seal(bad), wiretest.RecordSet(wiretest.PlainBatch(4, "d")))
+	set := slices.Concat(wiretest.RecordSet(wiretest.PlainBatch(0, "a", "b")), wiretest.Seal(bad),
+		wiretest.RecordSet(wiretest.PlainBatch(4, "d")))
 	got, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{IsolationLevel: kgo.ReadCommitted()},
 		&kmsg.FetchResponseTopicPartition{RecordBatches: set}, kgo.DefaultDecompressor(), nil)
 	require.NoError(t, got.Err)
@@ -126,8 +128,13 @@ func TestDecodeMovesOnWithoutRecords(t *testing.T) {
 	emptied.LastOffsetDelta = 9
 	for name, set := range map[string][]byte{
 		"emptied by compaction": wiretest.RecordSet(emptied),
-		"tail removed":          wiretest.RecordSet(func() kmsg.RecordBatch { b := wiretest.PlainBatch(0, "a"); b.LastOffsetDelta = 13; return b }()),
-		"control":               wiretest.RecordSet(wiretest.Marker(13, 1, 1)),
+		"tail removed": wiretest.RecordSet(func() kmsg.RecordBatch {
+			b := wiretest.PlainBatch(0,
+				"a")
+			b.LastOffsetDelta = 13
+			return b
+		}()),
+		"control": wiretest.RecordSet(wiretest.Marker(13, 1, 1)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := decodeSet(set, 8)
@@ -143,11 +150,11 @@ func TestDecodeUsesTheBrokersTimeWhereTheTopicDoes(t *testing.T) {
 	b.FirstTimestamp, b.MaxTimestamp = 1000, 5000
 	d, err := decodeSet(wiretest.RecordSet(b), 0)
 	require.NoError(t, err)
-	require.EqualValues(t, 1000, d.records[0].timestamp)
+	require.EqualValues(t, 1000, d.records[0].Timestamp)
 	b.Attributes |= appendTimeFlag
 	d, err = decodeSet(wiretest.RecordSet(b), 0)
 	require.NoError(t, err)
-	require.EqualValues(t, 5000, d.records[0].timestamp)
+	require.EqualValues(t, 5000, d.records[0].Timestamp)
 }
 
 // The least record takes 7 bytes, and 44 times that as an object and the message that it becomes.
@@ -170,9 +177,9 @@ func TestDecodeTakesTinyRecordsInParts(t *testing.T) {
 		grown := wiretest.Allocated(func() { d, err = decodeSet(set, next) })
 		require.NoError(t, err)
 		require.Less(t, grown, 16<<20)
-		require.LessOrEqual(t, d.costs.total(), testLimits.record)
-		require.Equal(t, next, d.records[0].offset)
-		next = d.records[len(d.records)-1].offset + 1
+		require.LessOrEqual(t, d.costs.Total(), testLimits.record)
+		require.Equal(t, next, d.records[0].Offset)
+		next = d.records[len(d.records)-1].Offset + 1
 	}
 	require.Greater(t, parts, 2)
 }
@@ -189,11 +196,11 @@ func TestDecodeTakesALargeBatchInParts(t *testing.T) {
 			next, parts := int64(5), 0
 			for ; next < n+5; parts++ {
 				d := &recordDecoder{from: next, next: next, aborts: newAborts(nil), inflate: newDecompressor(2 << 20),
-					limits: testLimits, room: &room{free: 250_000}}
+					limits: testLimits, room: &Room{free: 250_000}}
 				require.NoError(t, d.decode(set))
 				for i, r := range d.records {
-					require.EqualValues(t, next+int64(i), r.offset)
-					require.Equal(t, rs[r.offset-5].Value, r.value)
+					require.EqualValues(t, next+int64(i), r.Offset)
+					require.Equal(t, rs[r.Offset-5].Value, r.Value)
 				}
 				require.NotEmpty(t, d.records)
 				next += int64(len(d.records))
@@ -216,7 +223,8 @@ func TestDecodeTakesNoPartOfABatchThatIsTooLarge(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			set := wiretest.BatchOf(t, name, 0, bomb...)
-			d := &recordDecoder{aborts: newAborts(nil), inflate: newDecompressor(64 << 20), limits: testLimits, room: &room{free: 12 << 20}}
+			d := &recordDecoder{aborts: newAborts(nil), inflate: newDecompressor(64 << 20), limits: testLimits,
+				room: &Room{free: 12 << 20}}
 			var err error
 			grown := wiretest.Allocated(func() { err = d.decode(set) })
 			require.ErrorIs(t, err, kerr.MessageTooLarge)

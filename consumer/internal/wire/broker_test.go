@@ -1,4 +1,4 @@
-package consumer
+package wire
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 
 // testWire is a wire to a broker, and what a test does to that broker by other means.
 type testWire struct {
-	*wire
+	*Client
 	addr string
 	fake *kfake.Cluster // nil on a real Kafka
 }
@@ -47,7 +47,7 @@ func newTestWire(t testing.TB, addr string, transport *kafka.Transport) *testWir
 			goleak.IgnoreAnyFunction("github.com/twmb/franz-go/pkg/kfake.(*clientConn).write"),
 			goleak.IgnoreAnyFunction("github.com/twmb/franz-go/pkg/kfake.(*Cluster).run"))
 	})
-	return &testWire{wire: newWire(transport, []string{addr}, "wire-test", 10*time.Second), addr: addr}
+	return &testWire{Client: New(transport, []string{addr}, "wire-test", 10*time.Second), addr: addr}
 }
 
 // topic makes a topic of one partition.
@@ -82,21 +82,21 @@ func values(values ...string) []*kgo.Record {
 	return records
 }
 
-func valuesOf(records []*fetchedRecord) []string {
+func valuesOf(records []*Record) []string {
 	out := []string{}
 	for _, r := range records {
-		out = append(out, string(r.value))
+		out = append(out, string(r.Value))
 	}
 	return out
 }
 
 // fetchedOf is what records are when they are fetched.
-func fetchedOf(records []*kgo.Record) []*fetchedRecord {
-	var out []*fetchedRecord
+func fetchedOf(records []*kgo.Record) []*Record {
+	var out []*Record
 	for _, r := range records {
-		f := &fetchedRecord{offset: r.Offset, timestamp: r.Timestamp.UnixMilli(), key: r.Key, value: r.Value}
+		f := &Record{Offset: r.Offset, Timestamp: r.Timestamp.UnixMilli(), Key: r.Key, Value: r.Value}
 		for _, h := range r.Headers {
-			f.headers = append(f.headers, dedup.Header{Key: h.Key, Value: h.Value})
+			f.Headers = append(f.Headers, dedup.Header{Key: h.Key, Value: h.Value})
 		}
 		out = append(out, f)
 	}
@@ -104,15 +104,15 @@ func fetchedOf(records []*kgo.Record) []*fetchedRecord {
 }
 
 // at is the first partition of a topic, from an offset on, and its leader.
-func (w *testWire) at(t testing.TB, topic string, offset int64) (int32, fetchPartition) {
+func (w *testWire) at(t testing.TB, topic string, offset int64) (int32, FetchPartition) {
 	t.Helper()
-	found, err := w.metadata(t.Context(), []string{topic})
+	found, err := w.Metadata(t.Context(), []string{topic})
 	require.NoError(t, err)
-	require.NoError(t, found[topic].err)
-	p := found[topic].partitions[0]
-	return p.leader, fetchPartition{
-		topic: topic, topicID: found[topic].id, partition: p.id, leaderEpoch: p.leaderEpoch,
-		offset: offset, maxBytes: 1 << 20,
+	require.NoError(t, found[topic].Err)
+	p := found[topic].Partitions[0]
+	return p.Leader, FetchPartition{
+		Topic: topic, TopicID: found[topic].ID, Partition: p.ID, LeaderEpoch: p.LeaderEpoch,
+		Offset: offset, MaxBytes: 1 << 20,
 	}
 }
 
@@ -121,18 +121,18 @@ const (
 	waitTick  = 100 * time.Millisecond
 )
 
-var eager = fetchOptions{maxWait: 200 * time.Millisecond, minBytes: 1, maxBytes: 8 << 20}
+var eager = FetchOptions{MaxWait: 200 * time.Millisecond, MinBytes: 1, MaxBytes: 8 << 20}
 
 // one fetches one partition.
-func (w *testWire) one(ctx context.Context, leader int32, part fetchPartition, opts fetchOptions) (fetchedPartition, error) {
-	got, err := w.fetch(ctx, leader, []fetchPartition{part}, opts)
+func (w *testWire) one(ctx context.Context, leader int32, part FetchPartition, opts FetchOptions) (Fetched, error) {
+	got, err := w.Fetch(ctx, leader, []FetchPartition{part}, opts)
 	if err != nil {
-		return fetchedPartition{}, err
+		return Fetched{}, err
 	}
-	return got[0], got[0].err
+	return got[0], got[0].Err
 }
 
-func (w *testWire) mustFetch(t testing.TB, topic string, offset int64) fetchedPartition {
+func (w *testWire) mustFetch(t testing.TB, topic string, offset int64) Fetched {
 	t.Helper()
 	leader, part := w.at(t, topic, offset)
 	got, err := w.one(t.Context(), leader, part, eager)
@@ -141,18 +141,18 @@ func (w *testWire) mustFetch(t testing.TB, topic string, offset int64) fetchedPa
 }
 
 // all fetches from an offset to the last stable one.
-func (w *testWire) all(t testing.TB, topic string, offset int64, opts fetchOptions) []*fetchedRecord {
+func (w *testWire) all(t testing.TB, topic string, offset int64, opts FetchOptions) []*Record {
 	t.Helper()
 	leader, part := w.at(t, topic, offset)
-	var records []*fetchedRecord
+	var records []*Record
 	for {
 		got, err := w.one(t.Context(), leader, part, opts)
 		require.NoError(t, err)
-		records = append(records, got.records...)
-		if got.next >= got.lastStable {
+		records = append(records, got.Records...)
+		if got.Next >= got.LastStable {
 			return records
 		}
-		require.Greater(t, got.next, part.offset, "no progress below the last stable offset")
-		part.offset = got.next
+		require.Greater(t, got.Next, part.Offset, "no progress below the last stable offset")
+		part.Offset = got.Next
 	}
 }

@@ -1,4 +1,4 @@
-package consumer
+package wire
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 
 // drain reads all that comes out of a payload, as what is behind the last record that had room.
 func (d *decompressor) drain(payload []byte, codec kgo.CompressionCodecType) (int, error) {
-	s, err := d.open(payload, codec, &room{free: 1 << 30})
+	s, err := d.open(payload, codec, &Room{free: 1 << 30})
 	if err != nil {
 		return 0, err
 	}
@@ -26,7 +26,7 @@ func (d *decompressor) drain(payload []byte, codec kgo.CompressionCodecType) (in
 
 // decompress reads all that comes out of a payload.
 func (d *decompressor) decompress(payload []byte, codec kgo.CompressionCodecType) (out []byte, err error) {
-	s, err := d.open(payload, codec, &room{free: 1 << 30})
+	s, err := d.open(payload, codec, &Room{free: 1 << 30})
 	if err != nil {
 		return nil, err
 	}

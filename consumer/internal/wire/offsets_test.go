@@ -1,4 +1,4 @@
-package consumer
+package wire
 
 import (
 	"testing"
@@ -21,19 +21,19 @@ func TestMetadataTellsEachTopicsOwnError(t *testing.T) {
 		topic, missing := consumertest.Name(t), consumertest.Name(t)
 		consumertest.CreateTopic(t, w.addr, topic, 3)
 		for range 2 { // the first call must not create the missing one
-			found, err := w.metadata(t.Context(), []string{topic, missing, topic})
+			found, err := w.Metadata(t.Context(), []string{topic, missing, topic})
 			require.NoError(t, err)
 			require.Len(t, found, 2)
-			require.NoError(t, found[topic].err)
-			require.NotEqual(t, uuid.Nil, found[topic].id)
-			require.Len(t, found[topic].partitions, 3)
-			for i, p := range found[topic].partitions {
-				require.EqualValues(t, i, p.id)
-				require.GreaterOrEqual(t, p.leader, int32(0))
-				require.GreaterOrEqual(t, p.leaderEpoch, int32(0))
-				require.NoError(t, p.err)
+			require.NoError(t, found[topic].Err)
+			require.NotEqual(t, uuid.Nil, found[topic].ID)
+			require.Len(t, found[topic].Partitions, 3)
+			for i, p := range found[topic].Partitions {
+				require.EqualValues(t, i, p.ID)
+				require.GreaterOrEqual(t, p.Leader, int32(0))
+				require.GreaterOrEqual(t, p.LeaderEpoch, int32(0))
+				require.NoError(t, p.Err)
 			}
-			require.ErrorIs(t, found[missing].err, kerr.UnknownTopicOrPartition)
+			require.ErrorIs(t, found[missing].Err, kerr.UnknownTopicOrPartition)
 		}
 	})
 }
@@ -41,9 +41,9 @@ func TestMetadataTellsEachTopicsOwnError(t *testing.T) {
 func TestMetadataCreatesNoTopicWhereTheBrokerWould(t *testing.T) {
 	w := newFakeWire(t, kfake.AllowAutoTopicCreation())
 	for range 2 {
-		found, err := w.metadata(t.Context(), []string{"orders"})
+		found, err := w.Metadata(t.Context(), []string{"orders"})
 		require.NoError(t, err)
-		require.ErrorIs(t, found["orders"].err, kerr.UnknownTopicOrPartition)
+		require.ErrorIs(t, found["orders"].Err, kerr.UnknownTopicOrPartition)
 	}
 	require.Nil(t, w.fake.TopicInfo("orders"))
 }
@@ -52,8 +52,8 @@ func TestMetadataOfAnOldBrokerHasNoTopicID(t *testing.T) {
 	w := newFakeWire(t, kfake.MaxVersions(kversion.V2_0_0()))
 	topic := w.topic(t)
 	_, part := w.at(t, topic, 0)
-	require.Equal(t, uuid.Nil, part.topicID)
-	require.EqualValues(t, -1, part.leaderEpoch)
+	require.Equal(t, uuid.Nil, part.TopicID)
+	require.EqualValues(t, -1, part.LeaderEpoch)
 }
 
 func TestListOffsetsAsksEachLeaderAndSeesStableRecordsOnly(t *testing.T) {
@@ -61,28 +61,29 @@ func TestListOffsetsAsksEachLeaderAndSeesStableRecordsOnly(t *testing.T) {
 		topic := consumertest.Name(t)
 		consumertest.CreateTopic(t, w.addr, topic, 4)
 		start := time.Now().Truncate(time.Millisecond)
-		var parts []topicPartition
-		want := make(map[topicPartition]int64)
+		var parts []TopicPartition
+		want := make(map[TopicPartition]int64)
 		for p := range int32(4) {
-			parts = append(parts, topicPartition{topic, p})
+			parts = append(parts, TopicPartition{topic, p})
 			want[parts[p]] = int64(p)
 			for i := range p {
-				consumertest.ProduceTo(t, w.addr, &kgo.Record{Topic: topic, Partition: p, Timestamp: start.Add(time.Duration(i) * time.Second)})
+				consumertest.ProduceTo(t, w.addr, &kgo.Record{Topic: topic, Partition: p,
+					Timestamp: start.Add(time.Duration(i) * time.Second)})
 			}
 		}
 		producer := w.client(t, topic, kgo.TransactionalID(topic), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 		require.NoError(t, producer.BeginTransaction())
 		produce(t, producer, &kgo.Record{Partition: 3, Timestamp: start.Add(time.Hour)})
 
-		got, err := w.listOffsets(t.Context(), parts, latestOffset)
+		got, err := w.ListOffsets(t.Context(), parts, LatestOffset)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
-		got, err = w.listOffsets(t.Context(), parts, earliestOffset)
+		got, err = w.ListOffsets(t.Context(), parts, EarliestOffset)
 		require.NoError(t, err)
-		require.Equal(t, map[topicPartition]int64{parts[0]: 0, parts[1]: 0, parts[2]: 0, parts[3]: 0}, got)
-		got, err = w.listOffsets(t.Context(), parts, start.Add(1500*time.Millisecond).UnixMilli())
+		require.Equal(t, map[TopicPartition]int64{parts[0]: 0, parts[1]: 0, parts[2]: 0, parts[3]: 0}, got)
+		got, err = w.ListOffsets(t.Context(), parts, start.Add(1500*time.Millisecond).UnixMilli())
 		require.NoError(t, err)
-		require.Equal(t, map[topicPartition]int64{parts[0]: -1, parts[1]: -1, parts[2]: -1, parts[3]: 2}, got)
+		require.Equal(t, map[TopicPartition]int64{parts[0]: -1, parts[1]: -1, parts[2]: -1, parts[3]: 2}, got)
 		require.NoError(t, producer.EndTransaction(t.Context(), kgo.TryAbort))
 	})
 }
@@ -90,9 +91,9 @@ func TestListOffsetsAsksEachLeaderAndSeesStableRecordsOnly(t *testing.T) {
 func TestListOffsetsNamesThePartitionsThatFailed(t *testing.T) {
 	onBrokers(t, func(t *testing.T, w *testWire) {
 		topic := w.topic(t)
-		known, unknown, missing := topicPartition{topic, 0}, topicPartition{topic, 5}, topicPartition{"missing", 0}
-		got, err := w.listOffsets(t.Context(), []topicPartition{known, unknown, missing}, latestOffset)
-		require.Equal(t, map[topicPartition]int64{known: 0}, got)
+		known, unknown, missing := TopicPartition{topic, 0}, TopicPartition{topic, 5}, TopicPartition{"missing", 0}
+		got, err := w.ListOffsets(t.Context(), []TopicPartition{known, unknown, missing}, LatestOffset)
+		require.Equal(t, map[TopicPartition]int64{known: 0}, got)
 		require.ErrorIs(t, err, kerr.UnknownTopicOrPartition)
 		require.ErrorContains(t, err, unknown.String())
 		require.ErrorContains(t, err, missing.String())
@@ -100,7 +101,7 @@ func TestListOffsetsNamesThePartitionsThatFailed(t *testing.T) {
 	w := newFakeWire(t)
 	topic := w.topic(t)
 	w.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Topic: topic, Err: kerr.NotLeaderForPartition})
-	got, err := w.listOffsets(t.Context(), []topicPartition{{topic, 0}}, latestOffset)
+	got, err := w.ListOffsets(t.Context(), []TopicPartition{{topic, 0}}, LatestOffset)
 	require.ErrorIs(t, err, kerr.NotLeaderForPartition)
 	require.Empty(t, got)
 }
@@ -109,25 +110,25 @@ func TestCommittedOffsetsTellNoCommitFromAnError(t *testing.T) {
 	onBrokers(t, func(t *testing.T, w *testWire) {
 		topic, group := consumertest.Name(t), consumertest.Name(t)
 		consumertest.CreateTopic(t, w.addr, topic, 2)
-		parts := []topicPartition{{topic, 0}, {topic, 1}}
-		var got map[topicPartition]reading
+		parts := []TopicPartition{{topic, 0}, {topic, 1}}
+		var got map[TopicPartition]Reading
 		require.Eventually(t, func() bool {
 			var err error
-			got, err = w.committedOffsets(t.Context(), group, parts)
+			got, err = w.CommittedOffsets(t.Context(), group, parts)
 			return err == nil
 		}, waitLimit, waitTick, "a new cluster has no coordinator yet")
 		require.Empty(t, got)
 
 		w.commit(t, group, topic, 1, 42)
-		got, err := w.committedOffsets(t.Context(), group, parts)
+		got, err := w.CommittedOffsets(t.Context(), group, parts)
 		require.NoError(t, err)
-		require.Equal(t, map[topicPartition]reading{parts[1]: {offset: 42}}, got)
+		require.Equal(t, map[TopicPartition]Reading{parts[1]: {Offset: 42}}, got)
 
-		set := map[topicPartition]reading{parts[0]: {7, new(int32(0))}, parts[1]: {43, nil}}
-		done, err := w.commitOffsets(t.Context(), groupCommit{group: group, generation: -1, offsets: set})
+		set := map[TopicPartition]Reading{parts[0]: {7, new(int32(0))}, parts[1]: {43, nil}}
+		done, err := w.CommitOffsets(t.Context(), GroupCommit{Group: group, Generation: -1, Offsets: set})
 		require.NoError(t, err)
 		require.Equal(t, set, done)
-		got, err = w.committedOffsets(t.Context(), group, parts)
+		got, err = w.CommittedOffsets(t.Context(), group, parts)
 		require.NoError(t, err)
 		require.Equal(t, set, got, "with the leader epoch, where one was given")
 	})
@@ -152,7 +153,7 @@ func TestCommittedOffsetsReportEveryKindOfError(t *testing.T) {
 			w := newFakeWire(t, kfake.SeedTopics(1, "orders"))
 			w.commit(t, "billing", "orders", 0, 7)
 			w.fake.Fault(fault)
-			got, err := w.committedOffsets(t.Context(), "billing", []topicPartition{{"orders", 0}})
+			got, err := w.CommittedOffsets(t.Context(), "billing", []TopicPartition{{"orders", 0}})
 			require.ErrorIs(t, err, fault.Err)
 			require.ErrorContains(t, err, "group billing")
 			require.Empty(t, got)

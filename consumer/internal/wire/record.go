@@ -1,4 +1,4 @@
-package consumer
+package wire
 
 import (
 	"encoding/binary"
@@ -12,19 +12,19 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 )
 
-// fetchedRecord is one record of a partition. Its bytes lie with those of the records around it.
-type fetchedRecord struct {
-	offset     int64
-	timestamp  int64  // milliseconds since 1970
-	key, value []byte // nil where they are null
-	headers    []dedup.Header
+// Record is one record of a partition. Its bytes lie with those of the records around it.
+type Record struct {
+	Offset     int64
+	Timestamp  int64  // milliseconds since 1970
+	Key, Value []byte // nil where they are null
+	Headers    []dedup.Header
 }
 
-// size is what counts towards a batch's limit in bytes.
-func (r *fetchedRecord) size() int {
-	n := len(r.key) + len(r.value)
-	for i := range r.headers {
-		n += len(r.headers[i].Key) + len(r.headers[i].Value)
+// Size is what counts towards a batch's limit in bytes.
+func (r *Record) Size() int {
+	n := len(r.Key) + len(r.Value)
+	for i := range r.Headers {
+		n += len(r.Headers[i].Key) + len(r.Headers[i].Value)
 	}
 	return n
 }
@@ -47,9 +47,9 @@ type recordReader struct {
 
 	left    int // records to come, the one at hand among them
 	slab    []byte
-	records []fetchedRecord // allocated, for the records to come
-	headers []dedup.Header  // likewise
-	costs   costs
+	records []Record       // allocated, for the records to come
+	headers []dedup.Header // likewise
+	costs   Costs
 }
 
 // all reads as many records as the batch claims to hold.
@@ -104,8 +104,8 @@ func (r *recordReader) one() (offset int64, err error) {
 		return 0, err
 	}
 	r.d.records = append(r.d.records, to)
-	r.costs[len(r.costs)-1].next = to.offset + 1
-	return to.offset, nil
+	r.costs[len(r.costs)-1].Next = to.Offset + 1
+	return to.Offset, nil
 }
 
 // offset looks at the offset of a record that begins here.
@@ -164,15 +164,15 @@ func (r *recordReader) newSlab(size int) error {
 
 // charge notes what was claimed: with what goes before, or as something that is given back by itself.
 func (r *recordReader) charge(n int, anew bool) {
-	if last := len(r.costs) - 1; last >= 0 && (!anew || r.costs[last].bytes < costStep) {
-		r.costs[last].bytes += n
+	if last := len(r.costs) - 1; last >= 0 && (!anew || r.costs[last].Bytes < costStep) {
+		r.costs[last].Bytes += n
 		return
 	}
-	r.costs = append(r.costs, cost{bytes: n})
+	r.costs = append(r.costs, Cost{Bytes: n})
 }
 
 // record gives one of a slab of records.
-func (r *recordReader) record() (*fetchedRecord, error) {
+func (r *recordReader) record() (*Record, error) {
 	if len(r.records) == 0 {
 		n := min(r.left, slabRecords)
 		if !r.d.room.claim(n * recordCost) {
@@ -181,7 +181,7 @@ func (r *recordReader) record() (*fetchedRecord, error) {
 			}
 		}
 		r.charge(n*recordCost, false)
-		r.records = make([]fetchedRecord, n)
+		r.records = make([]Record, n)
 	}
 	to := &r.records[0]
 	r.records = r.records[1:]
@@ -189,7 +189,7 @@ func (r *recordReader) record() (*fetchedRecord, error) {
 }
 
 // parse reads a record: attributes (unused), timestamp and offset delta, key, value, headers.
-func (r *recordReader) parse(body []byte, to *fetchedRecord) error {
+func (r *recordReader) parse(body []byte, to *Record) error {
 	in := kbin.Reader{Src: body}
 	in.Int8()
 	timestamp := r.batch.firstTimestamp + in.Varlong()
@@ -205,7 +205,7 @@ func (r *recordReader) parse(body []byte, to *fetchedRecord) error {
 	case !in.Ok() || len(in.Src) > 0:
 		return corrupt("a malformed record in the batch at offset %d", r.batch.first)
 	}
-	*to = fetchedRecord{offset: offset, timestamp: timestamp, key: key, value: value, headers: headers}
+	*to = Record{Offset: offset, Timestamp: timestamp, Key: key, Value: value, Headers: headers}
 	return nil
 }
 
@@ -270,8 +270,8 @@ func (r *recordReader) name(to *dedup.Header, i int, name []byte) error {
 // keep hands the costs of what was read over to the decoder.
 func (r *recordReader) keep() {
 	for _, c := range r.costs {
-		if last := len(r.d.costs) - 1; last >= 0 && r.d.costs[last].bytes+c.bytes <= costStep {
-			c.bytes += r.d.costs[last].bytes
+		if last := len(r.d.costs) - 1; last >= 0 && r.d.costs[last].Bytes+c.Bytes <= costStep {
+			c.Bytes += r.d.costs[last].Bytes
 			r.d.costs[last] = c
 		} else {
 			r.d.costs = append(r.d.costs, c)
@@ -283,5 +283,5 @@ func (r *recordReader) keep() {
 func (r *recordReader) undo() {
 	clear(r.d.records[r.known:])
 	r.d.records = r.d.records[:r.known]
-	r.d.room.release(r.costs.total())
+	r.d.room.Release(r.costs.Total())
 }

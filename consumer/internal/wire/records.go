@@ -1,4 +1,4 @@
-package consumer
+package wire
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ const (
 // What a record and a header cost on top of their bytes, with the message that a record becomes. A record of 7 bytes,
 // the least that there is, costs 44 times as much, so its bytes alone bound nothing.
 const (
-	recordCost  = int(unsafe.Sizeof(fetchedRecord{}) + unsafe.Sizeof((*fetchedRecord)(nil)) + unsafe.Sizeof(dedup.Message{}))
+	recordCost  = int(unsafe.Sizeof(Record{}) + unsafe.Sizeof((*Record)(nil)) + unsafe.Sizeof(dedup.Message{}))
 	headerCost  = int(unsafe.Sizeof(dedup.Header{}))
 	leastRecord = 7 // length, attributes, two deltas, key, value and header count: a byte each
 	leastHeader = 2
@@ -35,44 +35,44 @@ type decodeLimits struct {
 // errNoRoom says that records did not fit beside the ones before them; a later fetch begins with them.
 var errNoRoom = errors.New("no room left for a record")
 
-// cost is what some records take in memory, until the last of them, before the offset next, is done.
-type cost struct {
-	next  int64
-	bytes int
+// Cost is what some records take in memory, until the last of them, before the offset next, is done.
+type Cost struct {
+	Next  int64
+	Bytes int
 }
 
 // costStep is how much is given back at once, at least.
 const costStep = 64 << 10
 
-// costs are those of records in their order.
-type costs []cost
+// Costs are those of records in their order.
+type Costs []Cost
 
-func (cs costs) total() (bytes int) {
+func (cs Costs) Total() (bytes int) {
 	for _, c := range cs {
-		bytes += c.bytes
+		bytes += c.Bytes
 	}
 	return bytes
 }
 
-// recordDecoder decodes the record set of one partition. It takes a batch as a whole or, where there is no room for that,
-// its first records, and the next fetch begins in its midst. Of a batch that is at fault it takes nothing that it has not
-// seen to be right: kgo.ProcessFetchPartition stops at a record that it cannot read and goes on with the next batch,
-// which loses the records between in silence.
+// recordDecoder decodes the record set of one partition. It takes a batch as a whole or, where there is no room for
+// that, its first records, and the next fetch begins in its midst. Of a batch that is at fault it takes nothing that
+// it has not seen to be right: kgo.ProcessFetchPartition stops at a record that it cannot read and goes on with the
+// next batch, which loses the records between in silence.
 type recordDecoder struct {
-	topicPartition
+	TopicPartition
 	from    int64 // the offset asked for
 	aborts  *aborts
 	inflate *decompressor
 	limits  decodeLimits
-	room    *room
+	room    *Room
 	body    int // bytes of the answer that the set is part of
 
-	records []*fetchedRecord
-	costs   costs
-	epochs  epochs
+	records []*Record
+	costs   Costs
+	epochs  Epochs
 	next    int64
 	names   []dedup.Header // headers of the last record, whose names mostly come again
-	fresh   costs          // of the batch at hand
+	fresh   Costs          // of the batch at hand
 }
 
 // decode takes batches until the set ends or one is at fault. A fault behind progress is left for the
@@ -136,14 +136,14 @@ func (d *recordDecoder) read(b *batch) error {
 			r.undo()
 			return faultOf(b, tooLarge)
 		}
-		d.moveTo(b, d.records[len(d.records)-1].offset+1)
+		d.moveTo(b, d.records[len(d.records)-1].Offset+1)
 		r.keep()
 		return err
 	case err != nil:
 		r.undo()
 		return faultOf(b, err)
 	case b.has(controlFlag): // its record ends its producer's transaction
-		if len(d.records) > r.known && isAbort(d.records[r.known].key) {
+		if len(d.records) > r.known && isAbort(d.records[r.known].Key) {
 			d.aborts.end(b.producerID)
 		}
 		r.undo()

@@ -1,4 +1,24 @@
-package consumer
+// Package wire is the Kafka protocol as far as it is ours: what kafka-go encodes too narrowly, or whose errors it loses.
+// Requests go out over the connections of a kafka.Transport; records come in, decoded as far as there is memory for them,
+// with what they cost. It knows nothing of groups' members, of buffers, nor of Postgres.
+//
+// In reading order:
+//
+//	client.go        a call: versions, the round trip, one more try where a connection was lost
+//	exchange.go      its bytes on the connection
+//	reachability.go  when a broker last answered
+//	metadata.go      topics, their partitions and leaders
+//	offsets.go       offsets by time
+//	group.go         a group's committed offsets, and leaving it
+//	fetch.go         records of many partitions of a leader
+//	response.go      the answer, without its records
+//	records.go       a partition's records: batches, whole or in parts
+//	batch.go         one batch: its head, its checksum, aborted transactions
+//	record.go        one batch's records
+//	decompress.go    what comes out of a batch, piece by piece
+//	room.go          the memory of a fetch
+//	epochs.go        whether a log still is the one that was read
+package wire
 
 import (
 	"cmp"
@@ -20,8 +40,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// anyBroker addresses a request to whichever broker the bootstrap list leads to.
-const anyBroker = -1
+// AnyBroker addresses a request to whichever broker the bootstrap list leads to.
+const AnyBroker = -1
 
 // maxAnswer bounds every answer but a fetch's: metadata of 100,000 partitions takes about 8 MiB.
 const maxAnswer = 16 << 20
@@ -29,18 +49,18 @@ const maxAnswer = 16 << 20
 // maxTries is how often a call is sent that meets nothing but lost connections.
 const maxTries = 4
 
-// topicPartition names one partition of a topic.
-type topicPartition struct {
-	topic     string
-	partition int32
+// TopicPartition names one partition of a topic.
+type TopicPartition struct {
+	Topic     string
+	Partition int32
 }
 
-func (tp topicPartition) String() string { return fmt.Sprintf("%s/%d", tp.topic, tp.partition) }
+func (tp TopicPartition) String() string { return fmt.Sprintf("%s/%d", tp.Topic, tp.Partition) }
 
-// wire speaks the Kafka protocol over the connections of a kafka.Transport, for the requests that
+// Client speaks the Kafka protocol over the connections of a kafka.Transport, for the requests that
 // kafka-go itself encodes too narrowly or whose errors it loses. All of its requests are idempotent.
 // It is safe for concurrent use; nothing needs closing but the transport, which its owner closes.
-type wire struct {
+type Client struct {
 	transport *kafka.Transport
 	bootstrap net.Addr
 	clientID  string
@@ -58,11 +78,11 @@ type wire struct {
 // apiVersions holds the lowest and highest version of each API, by its key, that a broker speaks.
 type apiVersions map[int16][2]int16
 
-// newWire returns the wire of one consumer. timeout is the time that a broker has for one answer, on
+// New returns a Client. timeout is the time that a broker has for one answer, on
 // top of the time that a fetch asks it to wait for new records.
-func newWire(transport *kafka.Transport, bootstrap []string, clientID string, timeout time.Duration) *wire {
+func New(transport *kafka.Transport, bootstrap []string, clientID string, timeout time.Duration) *Client {
 	limits := decodeLimits{batchBytes: maxBatchBytes, record: maxRecordBytes}
-	return &wire{
+	return &Client{
 		transport: transport,
 		bootstrap: kafka.TCP(bootstrap...),
 		clientID:  clientID,
@@ -74,12 +94,12 @@ func newWire(transport *kafka.Transport, bootstrap []string, clientID string, ti
 	}
 }
 
-// call is a request on its way to one broker.
-type call struct {
-	broker  int32 // a broker's ID, or anyBroker
-	request kmsg.Request
-	// min and max are the request's versions that the caller can encode and decode.
-	min, max int16
+// Call is a request on its way to one broker.
+type Call struct {
+	Broker  int32 // a broker's ID, or AnyBroker
+	Request kmsg.Request
+	// Min and max are the request's versions that the caller can encode and decode.
+	Min, Max int16
 	// wait is the time that the broker may hold the request before it answers.
 	wait time.Duration
 	// limit bounds the answer's bytes. Default maxAnswer.
@@ -94,7 +114,7 @@ func newBuffer(size int) ([]byte, error) { return make([]byte, size), nil }
 // A call that meets a lost connection is sent again at once: the pool hands out connections that the
 // broker has long closed, and finds out only by using them. It may hold some of them, for it dials anew
 // where a request comes before the last one's connection is back.
-func (w *wire) do(ctx context.Context, c call) (body []byte, err error) {
+func (w *Client) do(ctx context.Context, c Call) (body []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.wait+w.timeout)
 	defer cancel()
 	for range maxTries {
@@ -106,13 +126,13 @@ func (w *wire) do(ctx context.Context, c call) (body []byte, err error) {
 	return body, err
 }
 
-// ask sends a call and decodes its answer.
-func (w *wire) ask(ctx context.Context, c call, answer kmsg.Response) error {
+// Ask sends a call and decodes its answer.
+func (w *Client) Ask(ctx context.Context, c Call, answer kmsg.Response) error {
 	body, err := w.do(ctx, c)
 	if err != nil {
 		return err
 	}
-	answer.SetVersion(c.request.GetVersion())
+	answer.SetVersion(c.Request.GetVersion())
 	if err := answer.ReadFrom(body); err != nil {
 		return fmt.Errorf("decode the answer, version %d: %w", answer.GetVersion(), err)
 	}
@@ -121,37 +141,37 @@ func (w *wire) ask(ctx context.Context, c call, answer kmsg.Response) error {
 
 // attempt sends a call once. A lost connection may mean that the broker was replaced by one of
 // another release, or refused the version (brokers close the connection on that): ask again.
-func (w *wire) attempt(ctx context.Context, c call) ([]byte, error) {
+func (w *Client) attempt(ctx context.Context, c Call) ([]byte, error) {
 	version, err := w.version(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	c.request.SetVersion(version)
+	c.Request.SetVersion(version)
 	body, err := w.roundTrip(ctx, c)
 	if connectionLost(err) {
-		w.forget(c.broker)
+		w.forget(c.Broker)
 	}
 	return body, err
 }
 
 // version picks the highest version of the call's API that both sides speak. kafka-go negotiates
 // too, but tells only what it can encode itself (Fetch 11, Metadata 8).
-func (w *wire) version(ctx context.Context, c call) (int16, error) {
-	spoken, err := w.spoken(ctx, c.broker)
+func (w *Client) version(ctx context.Context, c Call) (int16, error) {
+	spoken, err := w.spoken(ctx, c.Broker)
 	if err != nil {
 		return 0, err
 	}
-	key := c.request.Key()
+	key := c.Request.Key()
 	its, ok := spoken[key]
-	version := min(c.max, its[1])
-	if !ok || version < max(c.min, its[0]) {
+	version := min(c.Max, its[1])
+	if !ok || version < max(c.Min, its[0]) {
 		return 0, fmt.Errorf("%w: broker %d speaks %s %d to %d, this client %d to %d", kerr.UnsupportedVersion,
-			c.broker, kmsg.NameForKey(key), its[0], its[1], c.min, c.max)
+			c.Broker, kmsg.NameForKey(key), its[0], its[1], c.Min, c.Max)
 	}
 	return version, nil
 }
 
-func (w *wire) spoken(ctx context.Context, broker int32) (apiVersions, error) {
+func (w *Client) spoken(ctx context.Context, broker int32) (apiVersions, error) {
 	w.mutex.Lock()
 	known := w.versions[broker]
 	w.mutex.Unlock()
@@ -168,9 +188,9 @@ func (w *wire) spoken(ctx context.Context, broker int32) (apiVersions, error) {
 	return found, nil
 }
 
-// askVersions is spokenVersions, by the APIs' keys.
-func (w *wire) askVersions(ctx context.Context, broker int32) (apiVersions, error) {
-	answer, err := w.spokenVersions(ctx, broker)
+// askVersions is Versions, by the APIs' keys.
+func (w *Client) askVersions(ctx context.Context, broker int32) (apiVersions, error) {
+	answer, err := w.Versions(ctx, broker)
 	if err != nil {
 		return nil, err
 	}
@@ -181,9 +201,9 @@ func (w *wire) askVersions(ctx context.Context, broker int32) (apiVersions, erro
 	return versions, nil
 }
 
-// spokenVersions sends ApiVersions version 0, which every broker speaks (KIP-35, KIP-896).
-func (w *wire) spokenVersions(ctx context.Context, broker int32) (*kmsg.ApiVersionsResponse, error) {
-	body, err := w.roundTrip(ctx, call{broker: broker, request: kmsg.NewPtrApiVersionsRequest()})
+// Versions sends ApiVersions version 0, which every broker speaks (KIP-35, KIP-896).
+func (w *Client) Versions(ctx context.Context, broker int32) (*kmsg.ApiVersionsResponse, error) {
+	body, err := w.roundTrip(ctx, Call{Broker: broker, Request: kmsg.NewPtrApiVersionsRequest()})
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +214,7 @@ func (w *wire) spokenVersions(ctx context.Context, broker int32) (*kmsg.ApiVersi
 	return answer, kerr.ErrorForCode(answer.ErrorCode)
 }
 
-func (w *wire) forget(broker int32) {
+func (w *Client) forget(broker int32) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	delete(w.versions, broker)
@@ -202,18 +222,18 @@ func (w *wire) forget(broker int32) {
 
 // roundTrip encodes the request and exchanges it for the answer's body. The transport lets go of a
 // request whose ctx ends, but its connection works on until the deadline: hence the encoded copy.
-func (w *wire) roundTrip(ctx context.Context, c call) ([]byte, error) {
+func (w *Client) roundTrip(ctx context.Context, c Call) ([]byte, error) {
 	id := w.correlation.Add(1)
 	format := kmsg.NewRequestFormatter(kmsg.FormatterClientID(w.clientID))
 	if c.allocate == nil {
 		c.allocate = newBuffer
 	}
 	answer, err := w.transport.RoundTrip(ctx, w.bootstrap, &exchange{
-		key:         protocol.ApiKey(c.request.Key()),
-		broker:      c.broker,
-		payload:     format.AppendRequest(nil, c.request, id),
+		key:         protocol.ApiKey(c.Request.Key()),
+		broker:      c.Broker,
+		payload:     format.AppendRequest(nil, c.Request, id),
 		correlation: id,
-		flexible:    c.request.IsFlexible(),
+		flexible:    c.Request.IsFlexible(),
 		limit:       cmp.Or(c.limit, maxAnswer),
 		allocate:    c.allocate,
 	})

@@ -1,4 +1,4 @@
-package consumer
+package wire
 
 import (
 	"flag"
@@ -42,8 +42,8 @@ func TestWriteFuzzSeeds(t *testing.T) {
 	for topic := range strings.SplitSeq(*writeSeeds, ",") {
 		leader, part := w.at(t, topic, 0)
 		for _, latest := range []int16{inflexible, fetchByID} {
-			body, err := w.do(t.Context(), call{
-				broker: leader, request: fetchRequest([]fetchPartition{part}, eager), min: latest, max: latest,
+			body, err := w.do(t.Context(), Call{
+				Broker: leader, Request: fetchRequest([]FetchPartition{part}, eager), Min: latest, Max: latest,
 				limit: 1 << 20, wait: time.Second,
 			})
 			require.NoError(t, err)
@@ -76,9 +76,9 @@ func TestDecodeReadsWhatTheJavaProducerWrote(t *testing.T) {
 				require.NoError(t, err)
 				require.Len(t, d.records, 200)
 				for i, r := range d.records {
-					require.EqualValues(t, i, r.offset)
-					require.Equal(t, fmt.Sprint("key-", i+1), string(r.key))
-					require.True(t, strings.HasPrefix(string(r.value), fmt.Sprintf("value-%d-abc", i+1)))
+					require.EqualValues(t, i, r.Offset)
+					require.Equal(t, fmt.Sprint("key-", i+1), string(r.Key))
+					require.True(t, strings.HasPrefix(string(r.Value), fmt.Sprintf("value-%d-abc", i+1)))
 				}
 			})
 		}
@@ -90,11 +90,11 @@ func TestDecodeReadsWhatTheJavaProducerWrote(t *testing.T) {
 const fuzzMemory = 2*zstdWindow + 32<<20
 
 func FuzzFetchResponse(f *testing.F) {
-	w := newWire(nil, nil, "", 0)
+	w := New(nil, nil, "", 0)
 	w.limits, w.inflate = testLimits, newDecompressor(testLimits.batchBytes)
 	f.Fuzz(func(t *testing.T, version int16, body []byte) {
 		version = max(fetchOldest, min(version, fetchByID))
-		var got []fetchedPartition
+		var got []Fetched
 		var err error
 		grown := wiretest.Allocated(func() { got, err = w.decodeAnswer(body, version) })
 		if limit := fuzzMemory + 16*len(body); grown > limit {
@@ -107,34 +107,34 @@ func FuzzFetchResponse(f *testing.F) {
 }
 
 // decodeAnswer decodes a body as the answer for its own first partition, from offset 3 on.
-func (w *wire) decodeAnswer(body []byte, version int16) ([]fetchedPartition, error) {
+func (w *Client) decodeAnswer(body []byte, version int16) ([]Fetched, error) {
 	answer, err := readFetchResponse(body, version)
 	if err != nil {
 		return nil, err
 	}
-	part := fetchPartition{topic: "orders", topicID: uuid.UUID{1}, offset: 3}
+	part := FetchPartition{Topic: "orders", TopicID: uuid.UUID{1}, Offset: 3}
 	if len(answer.partitions) > 0 {
 		first := answer.partitions[0]
-		part.topic, part.topicID, part.partition = first.topic, first.topicID, first.partition
+		part.Topic, part.TopicID, part.Partition = first.topic, first.topicID, first.partition
 	}
-	return w.decode([]fetchPartition{part}, answer, &room{free: 4 << 20}, len(body)), nil
+	return w.decode([]FetchPartition{part}, answer, &Room{free: 4 << 20}, len(body)), nil
 }
 
 // checkFetched checks what a caller relies on, whatever the broker sent.
-func checkFetched(t *testing.T, got fetchedPartition, from int64) {
+func checkFetched(t *testing.T, got Fetched, from int64) {
 	t.Helper()
 	last := from - 1
-	for _, r := range got.records {
-		if r.offset <= last {
-			t.Fatalf("offset %d behind %d", r.offset, last)
+	for _, r := range got.Records {
+		if r.Offset <= last {
+			t.Fatalf("offset %d behind %d", r.Offset, last)
 		}
-		last = r.offset
+		last = r.Offset
 	}
 	switch {
-	case got.next <= last || got.next < from:
-		t.Fatalf("next is %d, from %d, last %d", got.next, from, last)
-	case got.err != nil && (len(got.records) > 0 || got.next != from):
-		t.Fatalf("%d records, next %d from %d, and an error: %v", len(got.records), got.next, from, got.err)
+	case got.Next <= last || got.Next < from:
+		t.Fatalf("next is %d, from %d, last %d", got.Next, from, last)
+	case got.Err != nil && (len(got.Records) > 0 || got.Next != from):
+		t.Fatalf("%d records, next %d from %d, and an error: %v", len(got.Records), got.Next, from, got.Err)
 	}
 }
 
@@ -163,7 +163,7 @@ func FuzzRecordBatch(f *testing.F) {
 			t.Fatalf("allocated %d bytes", grown)
 		}
 		require.NoError(t, err, "a fault in the middle leaves what is before it")
-		checkFetched(t, fetchedPartition{records: d.records, next: d.next}, 1)
+		checkFetched(t, Fetched{Records: d.records, Next: d.next}, 1)
 		switch d.next {
 		case 2: // the middle is at fault, and the next fetch says so
 			again, err := decodeSet(set[len(wiretest.RecordSet(wiretest.PlainBatch(0, "x", "y"))):], 2)
@@ -184,15 +184,15 @@ func FuzzRecordBatch(f *testing.F) {
 func requireAsKgo(t *testing.T, set []byte, d *recordDecoder) {
 	t.Helper()
 	want, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
-		Offset: 1, Topic: d.topic, Partition: d.partition, IsolationLevel: kgo.ReadCommitted(),
-	}, &kmsg.FetchResponseTopicPartition{Partition: d.partition, RecordBatches: slices.Clone(set)}, d.inflate, nil)
+		Offset: 1, Topic: d.Topic, Partition: d.Partition, IsolationLevel: kgo.ReadCommitted(),
+	}, &kmsg.FetchResponseTopicPartition{Partition: d.Partition, RecordBatches: slices.Clone(set)}, d.inflate, nil)
 	require.NoError(t, want.Err)
 	require.Equal(t, next, d.next)
 	records := fetchedOf(want.Records)
 	require.Len(t, d.records, len(records))
 	for i, r := range d.records {
-		if r.timestamp > math.MaxInt64/1_000_000 || r.timestamp < math.MinInt64/1_000_000 {
-			records[i].timestamp = r.timestamp // kgo counts in nanoseconds
+		if r.Timestamp > math.MaxInt64/1_000_000 || r.Timestamp < math.MinInt64/1_000_000 {
+			records[i].Timestamp = r.Timestamp // kgo counts in nanoseconds
 		}
 	}
 	require.Equal(t, records, d.records)

@@ -1,4 +1,4 @@
-package consumer
+package wire
 
 import (
 	"context"
@@ -10,10 +10,10 @@ import (
 	"github.com/firstseen/firstseen/dedup/memory"
 )
 
-// room is the memory of one fetch at a time. It is taken before the request is sent; the answer and what is decoded of it
-// use it up. Where that is more than was taken, room tries to take the rest and never waits for it: what found no room is
-// left to the next fetch, and where that is everything the next one takes so much beforehand.
-type room struct {
+// Room is the memory of one fetch at a time. It is taken before the request is sent; the answer and what is decoded of
+// it use it up. Where that is more than was taken, room tries to take the rest and never waits for it: what found no
+// room is left to the next fetch, and where that is everything the next one takes so much beforehand.
+type Room struct {
 	account *memory.Account // nil: there is what is free and no more
 
 	mu    sync.Mutex // a connection's goroutine may outlive the fetch that it read for
@@ -30,19 +30,19 @@ type room struct {
 	needBody, needItem int // what the last fetch got nowhere without
 }
 
-// newRoom is for fetches one after the other, on an account.
-func newRoom(account *memory.Account) *room { return &room{account: account} }
+// NewRoom is for fetches one after the other, on an account.
+func NewRoom(account *memory.Account) *Room { return &Room{account: account} }
 
-// newFixedRoom is room for n bytes and no more.
-func newFixedRoom(n int) *room { return &room{free: n} }
+// NewFixedRoom is room for n bytes and no more.
+func NewFixedRoom(n int) *Room { return &Room{free: n} }
 
 // lackError says that there is no room for an answer.
 type lackError struct{ size int }
 
 func (e *lackError) Error() string { return fmt.Sprintf("no memory for an answer of %d bytes", e.size) }
 
-// begin waits for n bytes, or what the last fetch lacked if that is more, and takes them.
-func (r *room) begin(ctx context.Context, n int) error {
+// Begin waits for n bytes, or what the last fetch lacked if that is more, and takes them.
+func (r *Room) Begin(ctx context.Context, n int) error {
 	item := max(r.needBody, r.needItem)
 	if need := r.needBody + r.needItem; item > 0 {
 		n = max(n, need+need/16+64<<10) // some may have been produced since
@@ -60,16 +60,16 @@ func (r *room) begin(ctx context.Context, n int) error {
 // soon is how long a look may wait for memory.
 const soon = time.Second
 
-// beginSoon is begin, with an error where that takes long.
-func (r *room) beginSoon(ctx context.Context, n int) error {
+// BeginSoon is begin, with an error where that takes long.
+func (r *Room) BeginSoon(ctx context.Context, n int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, soon, errors.New("all memory for fetched messages is in use"))
 	defer cancel()
-	return r.begin(ctx, n)
+	return r.Begin(ctx, n)
 }
 
-// end gives back what no record keeps. Progress says that the fetch brought anything, if only a gap to move over; err is
-// the fetch's. It returns whether the fetch got nowhere for want of memory.
-func (r *room) end(progress bool, err error) (again bool) {
+// End gives back what no record keeps. Progress says that the fetch brought anything, if only a gap to move over; err
+// is the fetch's. It returns whether the fetch got nowhere for want of memory.
+func (r *Room) End(progress bool, err error) (again bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	again = errors.As(err, new(*lackError))
@@ -85,26 +85,26 @@ func (r *room) end(progress bool, err error) (again bool) {
 	return again
 }
 
-// successor is a room for the next fetch, after one that may be under way still.
-func (r *room) successor() *room {
+// Successor is a room for the next fetch, after one that may be under way still.
+func (r *Room) Successor() *Room {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return &room{account: r.account, needBody: r.needBody, needItem: r.needItem}
+	return &Room{account: r.account, needBody: r.needBody, needItem: r.needItem}
 }
 
-// perByte is what a byte of the answer has cost, with what came out of it; 0: nothing was decoded.
-func (r *room) perByte() float64 {
+// PerByte is what a byte of the answer has cost, with what came out of it; 0: nothing was decoded.
+func (r *Room) PerByte() float64 {
 	if r.decoded == 0 {
 		return 0
 	}
 	return 1 + float64(r.used)/float64(r.decoded)
 }
 
-// short says that something had no room.
-func (r *room) short() bool { return r.lacked > 0 }
+// Short says that something had no room.
+func (r *Room) Short() bool { return r.lacked > 0 }
 
 // claim uses n bytes, and says whether they were there.
-func (r *room) claim(n int) bool {
+func (r *Room) claim(n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.lacked > 0 || !r.has(n) {
@@ -118,7 +118,7 @@ func (r *room) claim(n int) bool {
 // claimStep is the least that is taken beyond what a fetch began with.
 const claimStep = 256 << 10
 
-func (r *room) has(n int) bool {
+func (r *Room) has(n int) bool {
 	more := n - r.free
 	if more <= 0 {
 		return true
@@ -132,17 +132,17 @@ func (r *room) has(n int) bool {
 	return false
 }
 
-// lack says that there is no room for n bytes. Whoever comes later in the answer gets none either: what was not served for
-// longest comes first.
-func (r *room) lack(n int) error {
+// lack says that there is no room for n bytes. Whoever comes later in the answer gets none either: what was not served
+// for longest comes first.
+func (r *Room) lack(n int) error {
 	if r.lacked == 0 {
 		r.lacked = r.used + n
 	}
 	return errNoRoom
 }
 
-// release gives back what was claimed and not kept.
-func (r *room) release(n int) {
+// Release gives back what was claimed and not kept.
+func (r *Room) Release(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.free += n
@@ -150,7 +150,7 @@ func (r *room) release(n int) {
 }
 
 // allocate gives the buffer for an answer.
-func (r *room) allocate(size int) ([]byte, error) {
+func (r *Room) allocate(size int) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.free, r.body = r.free+r.body, 0 // of an answer that broke off
@@ -167,7 +167,7 @@ func (r *room) allocate(size int) ([]byte, error) {
 }
 
 // keepBody has a record keep the whole answer, and returns what that costs.
-func (r *room) keepBody() (cost int) {
+func (r *Room) keepBody() (cost int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	cost, r.body, r.buf = r.body, 0, nil

@@ -1,4 +1,4 @@
-package consumer
+package wire
 
 import (
 	"context"
@@ -10,35 +10,37 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Timestamps with a meaning of their own for listOffsets.
+// Timestamps with a meaning of their own for ListOffsets.
 const (
-	latestOffset   = -1
-	earliestOffset = -2
-	endOffset      = -100 // our own: latest as read_uncommitted sees it, the high watermark
+	LatestOffset   = -1
+	EarliestOffset = -2
+	EndOffset      = -100 // our own: latest as read_uncommitted sees it, the high watermark
 )
 
-// errLeftOut says that a broker answered without a word about a partition that it was asked for.
-var errLeftOut = errors.New("the broker left it out of its answer")
+// ErrLeftOut says that a broker answered without a word about a partition that it was asked for.
+var ErrLeftOut = errors.New("the broker left it out of its answer")
 
-// listOffsets asks the partitions' leaders for the first offset at or after a timestamp in milliseconds,
-// or for earliestOffset, endOffset or latestOffset, which is the last stable offset as read_committed sees it. The
+// ListOffsets asks the partitions' leaders for the first offset at or after a timestamp in milliseconds,
+// or for EarliestOffset, EndOffset or LatestOffset, which is the last stable offset as read_committed sees it. The
 // offset is -1 where no record is that late. The map holds what was found also beside an error, which
 // names every partition that failed.
-func (w *wire) listOffsets(ctx context.Context, parts []topicPartition, timestamp int64) (map[topicPartition]int64, error) {
-	records, err := w.listRecords(ctx, parts, timestamp)
-	found := make(map[topicPartition]int64, len(records))
+func (w *Client) ListOffsets(ctx context.Context, parts []TopicPartition, timestamp int64) (
+	map[TopicPartition]int64, error) {
+	records, err := w.ListRecords(ctx, parts, timestamp)
+	found := make(map[TopicPartition]int64, len(records))
 	for tp, r := range records {
-		found[tp] = r.offset
+		found[tp] = r.Offset
 	}
 	return found, err
 }
 
-// listedRecord is a record that listRecords found. timestamp is -1 where the offset was not asked for by a timestamp.
-type listedRecord struct{ offset, timestamp int64 }
+// ListedRecord is a record that ListRecords found. timestamp is -1 where the offset was not asked for by a timestamp.
+type ListedRecord struct{ Offset, Timestamp int64 }
 
-// listRecords is listOffsets with the timestamps of what is found.
-func (w *wire) listRecords(ctx context.Context, parts []topicPartition, timestamp int64) (map[topicPartition]listedRecord, error) {
-	found := make(map[topicPartition]listedRecord, len(parts))
+// ListRecords is ListOffsets with the timestamps of what is found.
+func (w *Client) ListRecords(ctx context.Context, parts []TopicPartition, timestamp int64) (
+	map[TopicPartition]ListedRecord, error) {
+	found := make(map[TopicPartition]ListedRecord, len(parts))
 	leaders, err := w.leaders(ctx, parts)
 	faults := []error{err}
 	for leader, led := range leaders {
@@ -52,55 +54,56 @@ func (w *wire) listRecords(ctx context.Context, parts []topicPartition, timestam
 
 // ledPartition is a partition with the epoch of its leader.
 type ledPartition struct {
-	topicPartition
+	TopicPartition
 	epoch int32
 }
 
 // leaders groups partitions by their leaders; the error names those without one.
-func (w *wire) leaders(ctx context.Context, parts []topicPartition) (map[int32][]ledPartition, error) {
-	topics, err := w.metadata(ctx, topicsOf(parts))
+func (w *Client) leaders(ctx context.Context, parts []TopicPartition) (map[int32][]ledPartition, error) {
+	topics, err := w.Metadata(ctx, topicsOf(parts))
 	if err != nil {
 		return nil, err
 	}
 	leaders := make(map[int32][]ledPartition)
 	var faults []error
 	for _, tp := range parts {
-		p, err := topics[tp.topic].partition(tp.partition)
+		p, err := topics[tp.Topic].Led(tp.Partition)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("leader of %s: %w", tp, err))
 			continue
 		}
-		leaders[p.leader] = append(leaders[p.leader], ledPartition{tp, p.leaderEpoch})
+		leaders[p.Leader] = append(leaders[p.Leader], ledPartition{tp, p.LeaderEpoch})
 	}
 	return leaders, errors.Join(faults...)
 }
 
-func topicsOf(parts []topicPartition) []string {
+func topicsOf(parts []TopicPartition) []string {
 	var topics []string
 	for _, tp := range parts {
-		topics = append(topics, tp.topic)
+		topics = append(topics, tp.Topic)
 	}
 	slices.Sort(topics)
 	return slices.Compact(topics)
 }
 
 // listFrom adds the answers of one leader to found.
-func (w *wire) listFrom(ctx context.Context, leader int32, led []ledPartition, timestamp int64, found map[topicPartition]listedRecord) error {
+func (w *Client) listFrom(ctx context.Context, leader int32, led []ledPartition, timestamp int64,
+	found map[TopicPartition]ListedRecord) error {
 	answer := kmsg.NewListOffsetsResponse()
 	// Version 2 brought the isolation level (KIP-98), 7 and later bring timestamps not used here.
-	err := w.ask(ctx, call{broker: leader, request: listRequest(led, timestamp), min: 2, max: 6}, &answer)
+	err := w.Ask(ctx, Call{Broker: leader, Request: listRequest(led, timestamp), Min: 2, Max: 6}, &answer)
 	if err != nil {
 		return fmt.Errorf("ask broker %d for %d partitions: %w", leader, len(led), err)
 	}
-	left := make(map[topicPartition]error, len(led))
+	left := make(map[TopicPartition]error, len(led))
 	for _, p := range led {
-		left[p.topicPartition] = errLeftOut
+		left[p.TopicPartition] = ErrLeftOut
 	}
 	for _, t := range answer.Topics {
 		for _, p := range t.Partitions {
-			tp := topicPartition{t.Topic, p.Partition}
+			tp := TopicPartition{t.Topic, p.Partition}
 			if left[tp] = kerr.ErrorForCode(p.ErrorCode); left[tp] == nil {
-				found[tp] = listedRecord{p.Offset, p.Timestamp}
+				found[tp] = ListedRecord{p.Offset, p.Timestamp}
 			}
 		}
 	}
@@ -110,14 +113,14 @@ func (w *wire) listFrom(ctx context.Context, leader int32, led []ledPartition, t
 func listRequest(led []ledPartition, timestamp int64) *kmsg.ListOffsetsRequest {
 	request := kmsg.NewPtrListOffsetsRequest()
 	request.IsolationLevel = 1
-	if timestamp == endOffset {
-		request.IsolationLevel, timestamp = 0, latestOffset
+	if timestamp == EndOffset {
+		request.IsolationLevel, timestamp = 0, LatestOffset
 	}
 	byTopic := make(map[string][]kmsg.ListOffsetsRequestTopicPartition)
 	for _, p := range led {
 		partition := kmsg.NewListOffsetsRequestTopicPartition()
-		partition.Partition, partition.CurrentLeaderEpoch, partition.Timestamp = p.partition, p.epoch, timestamp
-		byTopic[p.topic] = append(byTopic[p.topic], partition)
+		partition.Partition, partition.CurrentLeaderEpoch, partition.Timestamp = p.Partition, p.epoch, timestamp
+		byTopic[p.Topic] = append(byTopic[p.Topic], partition)
 	}
 	for name, partitions := range byTopic {
 		topic := kmsg.NewListOffsetsRequestTopic()
@@ -128,7 +131,7 @@ func listRequest(led []ledPartition, timestamp int64) *kmsg.ListOffsetsRequest {
 }
 
 // joinByPartition makes one error of those that are set.
-func joinByPartition(faults map[topicPartition]error) error {
+func joinByPartition(faults map[TopicPartition]error) error {
 	var all []error
 	for tp, err := range faults {
 		if err != nil {

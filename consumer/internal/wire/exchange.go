@@ -1,4 +1,4 @@
-package consumer
+package wire
 
 import (
 	"encoding/binary"
@@ -40,8 +40,8 @@ func (e *exchange) Required(map[protocol.ApiKey]int16) bool { return true }
 // Broker routes the exchange. The transport learns of brokers by asking for metadata every
 // MetadataTTL, so a new one may be unknown for that long.
 func (e *exchange) Broker(cluster protocol.Cluster) (protocol.Broker, error) {
-	if e.broker == anyBroker {
-		return protocol.Broker{ID: anyBroker}, nil
+	if e.broker == AnyBroker {
+		return protocol.Broker{ID: AnyBroker}, nil
 	}
 	broker, ok := cluster.Brokers[e.broker]
 	if !ok {

@@ -1,4 +1,4 @@
-package consumer
+package wire
 
 import (
 	"context"
@@ -26,8 +26,8 @@ func (r *reachability) note(ctx context.Context, err error) {
 	}
 }
 
-// silentSince is when a broker last answered, where the requests since have failed; zero: they have not.
-func (w *wire) silentSince() time.Time {
+// SilentSince is when a broker last answered, where the requests since have failed; zero: they have not.
+func (w *Client) SilentSince() time.Time {
 	w.reached.mu.Lock()
 	defer w.reached.mu.Unlock()
 	if !w.reached.silent {

@@ -1,4 +1,4 @@
-package consumer
+package wire
 
 import (
 	"testing"
@@ -72,20 +72,22 @@ func TestReadFetchResponseTellsWhereTheLogsPart(t *testing.T) {
 		})
 		answer, err := readFetchResponse(body, version)
 		require.NoError(t, err)
-		require.Equal(t, &divergedError{epoch: 4, end: 12}, answer.partitions[0].diverged)
+		require.Equal(t, &DivergedError{epoch: 4, end: 12}, answer.partitions[0].diverged)
 		for cut := range body {
 			_, err := readFetchResponse(body[:cut], version)
 			require.Error(t, err, "version %d cut at %d", version, cut)
 		}
-		got := newWire(nil, nil, "", 0).decode([]fetchPartition{{topic: "orders", topicID: testTopicID, partition: 3, offset: 20}}, answer, &room{free: 1 << 20}, 0)
-		var diverged *divergedError
-		require.ErrorAs(t, got[0].err, &diverged)
-		require.EqualValues(t, 20, got[0].next)
+		got := New(nil, nil, "", 0).decode([]FetchPartition{{Topic: "orders", TopicID: testTopicID, Partition: 3,
+			Offset: 20}}, answer, &Room{free: 1 << 20}, 0)
+		var diverged *DivergedError
+		require.ErrorAs(t, got[0].Err, &diverged)
+		require.EqualValues(t, 20, got[0].Next)
 	}
 }
 
 func TestReadFetchResponseReportsTheResponsesOwnError(t *testing.T) {
-	_, err := readFetchResponse(encodeResponse(fetchByID, func(r *kmsg.FetchResponse, _ *kmsg.FetchResponseTopicPartition) {
+	_, err := readFetchResponse(encodeResponse(fetchByID, func(r *kmsg.FetchResponse,
+		_ *kmsg.FetchResponseTopicPartition) {
 		r.ErrorCode = kerr.UnknownTopicID.Code
 	}), fetchByID)
 	require.ErrorIs(t, err, kerr.UnknownTopicID)
@@ -106,14 +108,14 @@ func TestReadFetchResponseRefusesForgedLengths(t *testing.T) {
 }
 
 func TestDecodeNoticesAPartitionThatTheBrokerLeftOut(t *testing.T) {
-	w := newWire(nil, nil, "", 0)
-	parts := []fetchPartition{{topic: "orders", partition: 3, offset: 5}}
-	got := w.decode(parts, fetchResponse{version: fetchByName}, &room{}, 0)
-	require.ErrorIs(t, got[0].err, errLeftOut)
-	require.ErrorContains(t, got[0].err, "orders/3@5")
+	w := New(nil, nil, "", 0)
+	parts := []FetchPartition{{Topic: "orders", Partition: 3, Offset: 5}}
+	got := w.decode(parts, fetchResponse{version: fetchByName}, &Room{}, 0)
+	require.ErrorIs(t, got[0].Err, ErrLeftOut)
+	require.ErrorContains(t, got[0].Err, "orders/3@5")
 
-	got = w.decode(parts, fetchResponse{version: fetchByName, throttled: true}, &room{}, 0)
-	require.NoError(t, got[0].err, "a throttled client gets nothing at all")
-	require.EqualValues(t, 5, got[0].next)
-	require.EqualValues(t, -1, got[0].lastStable)
+	got = w.decode(parts, fetchResponse{version: fetchByName, throttled: true}, &Room{}, 0)
+	require.NoError(t, got[0].Err, "a throttled client gets nothing at all")
+	require.EqualValues(t, 5, got[0].Next)
+	require.EqualValues(t, -1, got[0].LastStable)
 }

@@ -1,4 +1,4 @@
-package consumer
+package wire
 
 import (
 	"bytes"
@@ -41,7 +41,7 @@ func TestFetchReadsEveryCodecByteForByte(t *testing.T) {
 	})
 }
 
-func requireSame(t testing.TB, sent []*kgo.Record, got []*fetchedRecord) {
+func requireSame(t testing.TB, sent []*kgo.Record, got []*Record) {
 	t.Helper()
 	require.Equal(t, fetchedOf(sent), got)
 }
@@ -59,7 +59,7 @@ func TestFetchKeepsNullEmptyAndRepeatedHeadersApart(t *testing.T) {
 			{Key: nil, Value: []byte{}, Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("3")}, {Key: "g", Value: nil}}},
 		}
 		produce(t, w.client(t, topic), sent...)
-		requireSame(t, sent, w.mustFetch(t, topic, 0).records)
+		requireSame(t, sent, w.mustFetch(t, topic, 0).Records)
 	})
 }
 
@@ -76,18 +76,18 @@ func TestFetchShowsCommittedTransactionsOnly(t *testing.T) {
 		produce(t, plain, values("behind the open one")...)
 
 		got := w.mustFetch(t, topic, 0)
-		require.Equal(t, []string{"a1", "b1", "a3", "b3"}, valuesOf(got.records))
-		require.EqualValues(t, 12, got.next, "past the last control record")
-		require.EqualValues(t, 12, got.lastStable)
-		require.EqualValues(t, 14, got.highWatermark)
+		require.Equal(t, []string{"a1", "b1", "a3", "b3"}, valuesOf(got.Records))
+		require.EqualValues(t, 12, got.Next, "past the last control record")
+		require.EqualValues(t, 12, got.LastStable)
+		require.EqualValues(t, 14, got.HighWatermark)
 
-		stuck := w.mustFetch(t, topic, got.next)
-		require.Empty(t, stuck.records)
-		require.EqualValues(t, 12, stuck.next)
+		stuck := w.mustFetch(t, topic, got.Next)
+		require.Empty(t, stuck.Records)
+		require.EqualValues(t, 12, stuck.Next)
 
 		require.NoError(t, producer.EndTransaction(t.Context(), kgo.TryAbort))
 		require.Equal(t, []string{"behind the open one"}, valuesOf(w.all(t, topic, 12, eager)))
-		require.EqualValues(t, 15, w.mustFetch(t, topic, 14).next, "a control record alone moves next on")
+		require.EqualValues(t, 15, w.mustFetch(t, topic, 14).Next, "a control record alone moves next on")
 		require.Equal(t, []string{"b1", "a3", "b3", "behind the open one"}, valuesOf(w.all(t, topic, 4, eager)))
 	})
 }
@@ -120,7 +120,7 @@ func TestFetchMovesPastGapsThatCompactionLeaves(t *testing.T) {
 
 		survivors := w.compacted(t, topic, 14)
 		for from := range int64(32) {
-			want := slices.DeleteFunc(slices.Clone(survivors), func(r *fetchedRecord) bool { return r.offset < from })
+			want := slices.DeleteFunc(slices.Clone(survivors), func(r *Record) bool { return r.Offset < from })
 			require.Equal(t, valuesOf(want), valuesOf(w.all(t, topic, from, eager)), "from %d", from)
 		}
 	})
@@ -130,7 +130,7 @@ func TestFetchMovesPastGapsThatCompactionLeaves(t *testing.T) {
 func (w *testWire) roll() { time.Sleep(600 * time.Millisecond) }
 
 // compacted waits until compaction has left want records of a topic.
-func (w *testWire) compacted(t *testing.T, topic string, want int) (left []*fetchedRecord) {
+func (w *testWire) compacted(t *testing.T, topic string, want int) (left []*Record) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		if w.fake != nil {
@@ -150,7 +150,7 @@ func TestFetchReportsAnOffsetOutOfRange(t *testing.T) {
 		got, err := w.one(t.Context(), leader, part, eager)
 		require.ErrorIs(t, err, kerr.OffsetOutOfRange)
 		require.ErrorContains(t, err, topic+"/0@7")
-		require.EqualValues(t, 7, got.next)
+		require.EqualValues(t, 7, got.Next)
 	})
 }
 
@@ -181,7 +181,7 @@ func TestFetchByIDRefusesATopicThatWasCreatedAgain(t *testing.T) {
 		topic := w.topic(t)
 		produce(t, w.client(t, topic), values("old")...)
 		leader, part := w.at(t, topic, 0)
-		require.NotEqual(t, uuid.Nil, part.topicID)
+		require.NotEqual(t, uuid.Nil, part.TopicID)
 		consumertest.DeleteTopic(t, w.addr, topic)
 		consumertest.CreateTopic(t, w.addr, topic, 1)
 		produce(t, w.client(t, topic), values("new")...)
@@ -193,7 +193,8 @@ func TestFetchByIDRefusesATopicThatWasCreatedAgain(t *testing.T) {
 }
 
 func TestFetchWorksByNameOnAnOldBroker(t *testing.T) {
-	for _, old := range []*kversion.Versions{kversion.V1_0_0(), kversion.V2_0_0(), kversion.V2_3_0(), kversion.V2_7_0(), kversion.V3_0_0()} {
+	for _, old := range []*kversion.Versions{kversion.V1_0_0(), kversion.V2_0_0(), kversion.V2_3_0(), kversion.V2_7_0(),
+		kversion.V3_0_0()} {
 		t.Run(old.VersionGuess(), func(t *testing.T) {
 			w := newFakeWire(t, kfake.MaxVersions(old))
 			topic := w.topic(t)
@@ -207,22 +208,22 @@ func TestFetchAnswersForPartitionsInTheOrderAsked(t *testing.T) {
 	onBrokers(t, func(t *testing.T, w *testWire) {
 		topic, missing := consumertest.Name(t), consumertest.Name(t)
 		consumertest.CreateTopic(t, w.addr, topic, 3)
-		found, err := w.metadata(t.Context(), []string{topic})
+		found, err := w.Metadata(t.Context(), []string{topic})
 		require.NoError(t, err)
-		leader := found[topic].partitions[2].leader
-		part := func(p int32) fetchPartition {
-			return fetchPartition{topic: topic, topicID: found[topic].id, partition: p, leaderEpoch: -1, maxBytes: 1 << 20}
+		leader := found[topic].Partitions[2].Leader
+		part := func(p int32) FetchPartition {
+			return FetchPartition{Topic: topic, TopicID: found[topic].ID, Partition: p, LeaderEpoch: -1, MaxBytes: 1 << 20}
 		}
-		gone := fetchPartition{topic: missing, topicID: uuid.New(), leaderEpoch: -1, maxBytes: 1 << 20}
+		gone := FetchPartition{Topic: missing, TopicID: uuid.New(), LeaderEpoch: -1, MaxBytes: 1 << 20}
 		consumertest.ProduceTo(t, w.addr, &kgo.Record{Topic: topic, Partition: 2, Value: []byte("x")})
 
-		got, err := w.fetch(t.Context(), leader, []fetchPartition{part(7), gone, part(2)}, eager)
+		got, err := w.Fetch(t.Context(), leader, []FetchPartition{part(7), gone, part(2)}, eager)
 		require.NoError(t, err)
 		require.Len(t, got, 3)
-		require.ErrorIs(t, got[0].err, kerr.UnknownTopicOrPartition)
-		require.ErrorIs(t, got[1].err, kerr.UnknownTopicID)
-		require.Equal(t, missing, got[1].topic)
-		require.Equal(t, []string{"x"}, valuesOf(got[2].records))
+		require.ErrorIs(t, got[0].Err, kerr.UnknownTopicOrPartition)
+		require.ErrorIs(t, got[1].Err, kerr.UnknownTopicID)
+		require.Equal(t, missing, got[1].Topic)
+		require.Equal(t, []string{"x"}, valuesOf(got[2].Records))
 	})
 }
 
@@ -233,12 +234,12 @@ func TestFetchDeliversABatchLargerThanAskedFor(t *testing.T) {
 		produce(t, w.client(t, topic, kgo.ProducerBatchMaxBytes(3<<20), kgo.ProducerBatchCompression(kgo.NoCompression())),
 			values(large+"1", large+"2", "small")...)
 		leader, part := w.at(t, topic, 0)
-		part.maxBytes = 1000
-		small := fetchOptions{maxWait: time.Second, minBytes: 1, maxBytes: 1000}
+		part.MaxBytes = 1000
+		small := FetchOptions{MaxWait: time.Second, MinBytes: 1, MaxBytes: 1000}
 		got, err := w.one(t.Context(), leader, part, small)
 		require.NoError(t, err)
-		require.NotEmpty(t, got.records)
-		require.GreaterOrEqual(t, got.bytes(), 1<<20)
+		require.NotEmpty(t, got.Records)
+		require.GreaterOrEqual(t, got.Bytes(), 1<<20)
 		require.Equal(t, []string{large + "1", large + "2", "small"}, valuesOf(w.all(t, topic, 0, small)))
 	})
 }
@@ -255,13 +256,14 @@ func TestFetchStopsWhereItsMemoryEndsAndLosesNothing(t *testing.T) {
 		}
 		leader, part := w.at(t, topic, 0)
 		tight := eager
-		tight.room = &room{free: 250_000}
+		tight.Room = &Room{free: 250_000}
 		got, err := w.one(t.Context(), leader, part, tight)
 		require.NoError(t, err)
-		require.Len(t, got.records, 2)
-		require.EqualValues(t, 2, got.next)
-		require.LessOrEqual(t, got.bytes(), 250_000)
-		require.Equal(t, valuesOf(fetchedOf(sent)), valuesOf(w.all(t, topic, 0, eager)), "the rest comes with the next fetches")
+		require.Len(t, got.Records, 2)
+		require.EqualValues(t, 2, got.Next)
+		require.LessOrEqual(t, got.Bytes(), 250_000)
+		require.Equal(t, valuesOf(fetchedOf(sent)), valuesOf(w.all(t, topic, 0, eager)),
+			"the rest comes with the next fetches")
 	})
 }
 
@@ -272,54 +274,56 @@ func TestFetchGetsThroughHoweverLittleMemoryItBeginsWith(t *testing.T) {
 		random := make([]byte, 400_000)
 		_, _ = rand.Read(random)
 		sent := values("small", strings.Repeat("large", 100_000), string(random), "small")
-		for i, codec := range []kgo.CompressionCodec{kgo.NoCompression(), kgo.GzipCompression(), kgo.ZstdCompression(), kgo.NoCompression()} {
+		for i, codec := range []kgo.CompressionCodec{kgo.NoCompression(), kgo.GzipCompression(), kgo.ZstdCompression(),
+			kgo.NoCompression()} {
 			produce(t, w.client(t, topic, kgo.ProducerBatchCompression(codec)), sent[i])
 		}
 		account := memory.New(100_000)
-		r := &room{account: account}
+		r := &Room{account: account}
 		leader, part := w.at(t, topic, 0)
-		var records []*fetchedRecord
+		var records []*Record
 		for tries := 0; len(records) < len(sent); tries++ {
 			require.Less(t, tries, 20)
-			require.NoError(t, r.begin(t.Context(), 1))
-			got, err := w.one(t.Context(), leader, part, fetchOptions{maxWait: time.Second, minBytes: 1, maxBytes: 1000, room: r})
-			again := r.end(got.next > part.offset, err)
+			require.NoError(t, r.Begin(t.Context(), 1))
+			got, err := w.one(t.Context(), leader, part, FetchOptions{MaxWait: time.Second, MinBytes: 1, MaxBytes: 1000,
+				Room: r})
+			again := r.End(got.Next > part.Offset, err)
 			require.True(t, err == nil || again, "%v", err)
 			if err != nil {
-				r = r.successor()
+				r = r.Successor()
 				continue
 			}
-			require.Equal(t, got.bytes(), account.Used())
-			records, part.offset = append(records, got.records...), got.next
-			account.Give(got.bytes())
+			require.Equal(t, got.Bytes(), account.Used())
+			records, part.Offset = append(records, got.Records...), got.Next
+			account.Give(got.Bytes())
 		}
 		requireSame(t, sent, records)
 		require.Zero(t, account.Used())
 	})
 }
 
-// A partition that waits must not keep a whole response, of which it counts its own part only; but for one record that is
-// most of it.
+// A partition that waits must not keep a whole response, of which it counts its own part only; but for one record that
+// is most of it.
 func TestOnlyARecordThatIsMostOfAResponseKeepsIt(t *testing.T) {
-	w := newWire(nil, nil, "", 0)
+	w := New(nil, nil, "", 0)
 	large := kmsg.Record{Value: bytes.Repeat([]byte{7}, 100_000)}
 	sets := [][]byte{wiretest.BatchOf(t, "none", 0, wiretest.Usual(100)...), wiretest.BatchOf(t, "none", 0, large)}
 	body := bytes.Join(sets, nil)
-	room := &room{account: memory.New(1 << 20), buf: body}
-	require.NoError(t, room.begin(t.Context(), 1<<20))
+	room := &Room{account: memory.New(1 << 20), buf: body}
+	require.NoError(t, room.Begin(t.Context(), 1<<20))
 	body, err := room.allocate(len(body))
 	require.NoError(t, err)
-	got := w.decode([]fetchPartition{{topic: "orders", partition: 0}, {topic: "orders", partition: 1}},
+	got := w.decode([]FetchPartition{{Topic: "orders", Partition: 0}, {Topic: "orders", Partition: 1}},
 		fetchResponse{version: fetchByName, partitions: []partitionResponse{
 			{topic: "orders", partition: 0, records: body[:len(sets[0])]},
 			{topic: "orders", partition: 1, records: body[len(sets[0]):]},
 		}}, room, len(body))
 	clear(body)
-	require.Equal(t, wiretest.Usual(8)[7].Value, got[0].records[7].value)
-	require.Equal(t, make([]byte, 100_000), got[1].records[0].value)
-	require.Less(t, got[1].bytes(), len(body)+10_000)
-	require.GreaterOrEqual(t, got[1].bytes(), len(body))
-	room.end(true, nil)
-	require.Equal(t, got[0].bytes()+got[1].bytes(), room.account.Used())
+	require.Equal(t, wiretest.Usual(8)[7].Value, got[0].Records[7].Value)
+	require.Equal(t, make([]byte, 100_000), got[1].Records[0].Value)
+	require.Less(t, got[1].Bytes(), len(body)+10_000)
+	require.GreaterOrEqual(t, got[1].Bytes(), len(body))
+	room.End(true, nil)
+	require.Equal(t, got[0].Bytes()+got[1].Bytes(), room.account.Used())
 	require.Nil(t, room.buf, "the next answer must not overwrite it")
 }

@@ -1,4 +1,4 @@
-package consumer
+package wire
 
 import (
 	"context"
@@ -87,7 +87,7 @@ func TestFetchRecoversFromAConnectionCutInAnAnswer(t *testing.T) {
 		c.answers.Store(1)
 		got, err := w.one(t.Context(), leader, part, eager)
 		require.NoError(t, err, "it is tried again")
-		requireSame(t, sent, got.records)
+		requireSame(t, sent, got.Records)
 
 		c.answers.Store(maxTries)
 		_, err = w.one(t.Context(), leader, part, eager)
@@ -96,7 +96,7 @@ func TestFetchRecoversFromAConnectionCutInAnAnswer(t *testing.T) {
 
 		got, err = w.one(t.Context(), leader, part, eager)
 		require.NoError(t, err)
-		requireSame(t, sent, got.records)
+		requireSame(t, sent, got.Records)
 	})
 }
 
@@ -104,13 +104,13 @@ func TestEveryCallOutlivesAStaleConnection(t *testing.T) {
 	onCutBrokers(t, func(t *testing.T, w *testWire, c *cutter) {
 		topic := w.topic(t)
 		produce(t, w.client(t, topic), values("a")...)
-		parts := []topicPartition{{topic, 0}}
+		parts := []TopicPartition{{topic, 0}}
 		leader, part := w.at(t, topic, 0)
 		for name, call := range map[string]func() error{
-			"metadata":  func() error { _, err := w.metadata(t.Context(), []string{topic}); return err },
+			"metadata":  func() error { _, err := w.Metadata(t.Context(), []string{topic}); return err },
 			"fetch":     func() error { _, err := w.one(t.Context(), leader, part, eager); return err },
-			"list":      func() error { _, err := w.listOffsets(t.Context(), parts, latestOffset); return err },
-			"committed": func() error { _, err := w.committedOffsets(t.Context(), topic, parts); return err },
+			"list":      func() error { _, err := w.ListOffsets(t.Context(), parts, LatestOffset); return err },
+			"committed": func() error { _, err := w.CommittedOffsets(t.Context(), topic, parts); return err },
 		} {
 			require.Eventually(t, func() bool { return call() == nil }, waitLimit, waitTick, name)
 			c.closeAll()
@@ -122,12 +122,13 @@ func TestEveryCallOutlivesAStaleConnection(t *testing.T) {
 func TestAnAnswerBeyondTheLimitIsRefused(t *testing.T) {
 	onBrokers(t, func(t *testing.T, w *testWire) {
 		topic := w.topic(t)
-		produce(t, w.client(t, topic, kgo.ProducerBatchCompression(kgo.NoCompression())), values(string(make([]byte, 500_000)))...)
+		produce(t, w.client(t, topic, kgo.ProducerBatchCompression(kgo.NoCompression())), values(string(make([]byte,
+			500_000)))...)
 		leader, part := w.at(t, topic, 0)
 		limits := w.limits
 		w.limits.batchBytes = 100_000
 		opts := eager
-		opts.maxBytes = 1000
+		opts.MaxBytes = 1000
 		var err error
 		grown := wiretest.Allocated(func() { _, err = w.one(t.Context(), leader, part, opts) })
 		require.ErrorContains(t, err, "the limit is 101000")
@@ -138,7 +139,7 @@ func TestAnAnswerBeyondTheLimitIsRefused(t *testing.T) {
 		w.limits = limits
 		got, err := w.one(t.Context(), leader, part, opts)
 		require.NoError(t, err)
-		require.Len(t, got.records, 1)
+		require.Len(t, got.Records, 1)
 	})
 }
 
@@ -146,7 +147,7 @@ func TestACallEndsWithItsContextAndItsTimeout(t *testing.T) {
 	w := newFakeWire(t)
 	leader, part := w.at(t, w.topic(t), 0)
 	long := eager
-	long.maxWait = waitLimit
+	long.MaxWait = waitLimit
 	ctx, cancel := context.WithTimeout(t.Context(), waitTick)
 	defer cancel()
 	_, err := w.one(ctx, leader, part, long)
@@ -156,7 +157,7 @@ func TestACallEndsWithItsContextAndItsTimeout(t *testing.T) {
 func TestARequestThatTheBrokerIsTooOldForSaysSo(t *testing.T) {
 	old := kversion.V0_10_2()
 	w := newFakeWire(t, kfake.MaxVersions(old))
-	_, err := w.metadata(t.Context(), []string{"orders"})
+	_, err := w.Metadata(t.Context(), []string{"orders"})
 	require.ErrorIs(t, err, kerr.UnsupportedVersion)
 	require.ErrorContains(t, err, "Metadata")
 	require.ErrorContains(t, err, "orders")

@@ -1,4 +1,4 @@
-package consumer
+package wire
 
 import (
 	"fmt"
@@ -26,7 +26,7 @@ type partitionResponse struct {
 	logStart      int64
 	aborted       []abortedTransaction
 	records       []byte
-	diverged      *divergedError
+	diverged      *DivergedError
 }
 
 // abortedTransaction tells from which offset on a producer's records are part of an aborted transaction.
@@ -119,14 +119,14 @@ func (r *responseReader) partition() partitionResponse {
 const divergingEpoch = 0
 
 // diverged reads a partition's tagged fields, most of which are of no use here.
-func (r *responseReader) diverged() (d *divergedError) {
+func (r *responseReader) diverged() (d *DivergedError) {
 	for n := r.Uvarint(); n > 0 && r.Ok(); n-- {
 		tag := r.Uvarint()
 		field := kbin.Reader{Src: r.Span(int(r.Uvarint()))}
 		if tag != divergingEpoch {
 			continue
 		}
-		d = &divergedError{epoch: field.Int32(), end: field.Int64()}
+		d = &DivergedError{epoch: field.Int32(), end: field.Int64()}
 		if !field.Ok() {
 			r.Span(-1) // marks the reader as failed
 		}
