@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
-	"github.com/firstseen/firstseen/cmd/internal/spelled"
+	"github.com/firstseen/firstseen/cmd/internal/argtext"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/migrations"
@@ -163,7 +163,7 @@ func (f *filterFlags) read(cmd *cobra.Command) (filter dedup.Filter, narrow bool
 	}
 	filter = f.filter
 	if cmd.Flags().Changed("key") {
-		if filter.Key, err = spelled.Key(f.key); err != nil {
+		if filter.Key, err = argtext.Key(f.key); err != nil {
 			return filter, narrow, usage(cmd, "--key: %v", err)
 		}
 	}
@@ -189,4 +189,4 @@ func parseIDs(cmd *cobra.Command, given []string) (ids []uuid.UUID, err error) {
 }
 
 // parseTime reads a time, or a duration before now. Times without a zone are UTC, as they are printed.
-func parseTime(text string, now time.Time) (time.Time, error) { return spelled.Time(text, now) }
+func parseTime(text string, now time.Time) (time.Time, error) { return argtext.Time(text, now) }

@@ -13,7 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/firstseen/firstseen/cmd/internal/spelled"
+	"github.com/firstseen/firstseen/cmd/internal/argtext"
 	"github.com/firstseen/firstseen/dedup"
 )
 
@@ -125,7 +125,7 @@ func (b *BodyFilter) filter() (f dedup.Filter, narrow bool, fault *Problem) {
 }
 
 func bodyTime(q *query, name, text string) time.Time {
-	at, err := spelled.Time(text, time.Now())
+	at, err := argtext.Time(text, time.Now())
 	if err != nil {
 		q.refuse(name, "%s is neither a duration like 2h nor a time like 2026-03-01T04:05:06Z", brief(text))
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
-	"github.com/firstseen/firstseen/cmd/internal/spelled"
+	"github.com/firstseen/firstseen/cmd/internal/argtext"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/identity"
 )
@@ -191,7 +191,7 @@ func (q *query) boolean(name string) bool {
 }
 
 func (q *query) time(name string) time.Time {
-	at, err := spelled.Time(q.text(name), time.Now())
+	at, err := argtext.Time(q.text(name), time.Now())
 	if err != nil {
 		q.refuse(name, "%s is neither a duration like 2h nor a time like 2026-03-01T04:05:06Z", brief(q.text(name)))
 	}
@@ -219,7 +219,7 @@ func (q *query) filter() dedup.Filter {
 	f := dedup.Filter{Topic: q.text("topic"), Handler: q.text("handler"), Tenant: q.text("tenant"), Reason: q.text("reason"),
 		From: q.time("since"), To: q.time("until"), IDs: q.ids("id")}
 	if q.has("key") {
-		key, err := spelled.Key(q.text("key"))
+		key, err := argtext.Key(q.text("key"))
 		if err != nil {
 			q.refuse("key", `%s has \x and then no hex digits`, brief(q.text("key")))
 		}

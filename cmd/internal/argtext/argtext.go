@@ -1,5 +1,5 @@
-// Package spelled reads what people write for times and keys, on a command line or in a query of the admin API.
-package spelled
+// Package argtext reads what people write for times and keys, on a command line or in a query of the admin API.
+package argtext
 
 import (
 	"encoding/hex"
