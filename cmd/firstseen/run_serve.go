@@ -53,9 +53,9 @@ func startTelemetry(ctx context.Context, log *slog.Logger) (*telemetry.Telemetry
 	return t, nil
 }
 
-// measure has the figures measured that are known only by asking, and moves the window, until stop is called.
+// measure has the gauges told that are known only by asking, and moves the window, until stop is called.
 func measure(ctx context.Context, t *telemetry.Telemetry, live *config.Live, store *dedup.Store, window *telemetry.Window, log *slog.Logger) (stop func()) {
-	figures := telemetry.NewFigures(telemetry.FiguresConfig{
+	gauges := telemetry.NewGauges(telemetry.GaugesConfig{
 		Store:    store,
 		Window:   window,
 		Capacity: func() int64 { return int64(live.Load().Postgres.Capacity) },
@@ -64,7 +64,7 @@ func measure(ctx context.Context, t *telemetry.Telemetry, live *config.Live, sto
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
-	go func() { defer close(done); figures.Run(ctx) }()
+	go func() { defer close(done); gauges.Run(ctx) }()
 	return func() {
 		cancel()
 		<-done

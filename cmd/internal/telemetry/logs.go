@@ -3,6 +3,8 @@ package telemetry
 import (
 	"context"
 	"log/slog"
+	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel/trace"
 )
@@ -40,3 +42,30 @@ func (v valueless) WithAttrs([]slog.Attr) slog.Handler { return v }
 
 // WithGroup leaves it out.
 func (v valueless) WithGroup(string) slog.Handler { return v }
+
+// errorPause is the time between two errors of the SDK that are logged.
+const errorPause = time.Minute
+
+// throttledErrors logs the SDK's errors, which come again with every export that fails: one a minute at most, and how many
+// came before it.
+type throttledErrors struct {
+	log *slog.Logger
+
+	mu     sync.Mutex
+	last   time.Time
+	unsaid int
+}
+
+func newThrottledErrors(log *slog.Logger) *throttledErrors { return &throttledErrors{log: log} }
+
+// Handle makes it an otel.ErrorHandler.
+func (e *throttledErrors) Handle(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.last.IsZero() && time.Since(e.last) < errorPause {
+		e.unsaid++
+		return
+	}
+	e.log.Warn("metrics or traces were not sent; the program goes on", "error", err, "others_before", e.unsaid)
+	e.last, e.unsaid = time.Now(), 0
+}

@@ -115,11 +115,11 @@ func run(t *testing.T, records []*kgo.Record, done func(handlers.Totals) bool) (
 	c, err := consumer.New(consumer.Config{Brokers: []string{addr}, Group: group, Logger: quiet, MeterProvider: p.made,
 		CommitInterval: 50 * time.Millisecond, FetchWait: 50 * time.Millisecond}, processor)
 	require.NoError(t, err)
-	figures := NewFigures(FiguresConfig{Store: p.store, Window: NewWindow(func() time.Duration { return time.Minute }, processor.Totals),
+	gauges := NewGauges(GaugesConfig{Store: p.store, Window: NewWindow(func() time.Duration { return time.Minute }, processor.Totals),
 		Capacity: func() int64 { return 1 << 40 }, MeterProvider: p.made, Logger: quiet})
-	figures.backlog.every = 50 * time.Millisecond
+	gauges.backlog.every = 50 * time.Millisecond
 	var s scraped
-	during(figures.Run, func() {
+	during(gauges.Run, func() {
 		during(func(ctx context.Context) { _ = c.Run(ctx) }, func() {
 			require.Eventually(t, func() bool { return done(processor.Totals()) }, 30*time.Second, 10*time.Millisecond)
 			require.Eventually(t, func() bool {

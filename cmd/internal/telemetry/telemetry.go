@@ -1,12 +1,15 @@
 // Package telemetry sends out what the program measures and traces. Metrics are there for Prometheus to fetch
 // ([Telemetry.Handler]); metrics and traces go to an OpenTelemetry collector as well where the environment names one.
 // What is measured says package dedup/instruments; here are the SDK, what is known of Postgres only by asking
-// ([Figures]), and the [Window] that health looks at.
+// ([Gauges]), and the [Window] that health looks at.
 //
 // The environment is OpenTelemetry's: OTEL_EXPORTER_OTLP_ENDPOINT and its like (OTLP over HTTP), OTEL_SERVICE_NAME,
 // OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER, OTEL_TRACES_EXPORTER and OTEL_METRICS_EXPORTER (otlp or none),
 // OTEL_METRIC_EXPORT_INTERVAL, OTEL_BSP_*, OTEL_SDK_DISABLED. A collector that does not answer costs nothing but what it
 // would have been told.
+//
+// Files in reading order: telemetry.go, environ.go, prometheus.go, otlp.go, gauges.go (and what is polled for them), window.go,
+// logs.go.
 package telemetry
 
 import (
@@ -65,7 +68,7 @@ func Start(ctx context.Context, cfg Config) (*Telemetry, error) {
 	if err != nil {
 		return nil, err
 	}
-	otel.SetErrorHandler(newComplaints(cfg.Logger))
+	otel.SetErrorHandler(newThrottledErrors(cfg.Logger))
 	t := &Telemetry{MeterProvider: metricnoop.NewMeterProvider(), TracerProvider: tracenoop.NewTracerProvider(),
 		log: cfg.Logger, patience: stopLimit}
 	registry := newRegistry(cfg)

@@ -153,7 +153,7 @@ func TestCollectorThatIsAwayHoldsNobodyUp(t *testing.T) {
 			}
 			require.Contains(t, started.scrape(), "firstseen_rebalances_total 10000\n")
 			started.Stop()
-			require.LessOrEqual(t, strings.Count(log.String(), "the program goes on"), 1, "a complaint a minute at most")
+			require.LessOrEqual(t, strings.Count(log.String(), "the program goes on"), 1, "one a minute at most")
 			require.Contains(t, log.String(), "were not sent")
 		})
 	}
@@ -167,10 +167,10 @@ func TestStopGivesUpOnWhatDoesNotEnd(t *testing.T) {
 	require.Contains(t, out.String(), "the last metrics and traces were not sent")
 }
 
-func TestComplaintsComeOnceAMinute(t *testing.T) {
+func TestErrorsOfTheSDKAreLoggedOnceAMinute(t *testing.T) {
 	synctestRun(t, func() {
 		out := &bytes.Buffer{}
-		c := newComplaints(slog.New(slog.NewTextHandler(out, nil)))
+		c := newThrottledErrors(slog.New(slog.NewTextHandler(out, nil)))
 		for range 90 {
 			c.Handle(io.ErrUnexpectedEOF)
 			time.Sleep(time.Second)

@@ -22,8 +22,8 @@ const (
 	sizeEvery, sizeLimit       = 5 * time.Minute, 20 * time.Second
 )
 
-// FiguresConfig says whose figures are measured. All is required.
-type FiguresConfig struct {
+// GaugesConfig says whose gauges they are. All is required.
+type GaugesConfig struct {
 	Store  *dedup.Store
 	Window *Window
 	// Capacity gives the size of Postgres' disk in bytes; 0: not known.
@@ -33,16 +33,16 @@ type FiguresConfig struct {
 	Logger        *slog.Logger
 }
 
-// Figures measures what is known only by asking: what lies in Postgres, and what a Window saw.
-type Figures struct {
-	cfg     FiguresConfig
+// Gauges show what is known only by asking: what lies in Postgres, and what a Window saw.
+type Gauges struct {
+	cfg     GaugesConfig
 	backlog *poll[[]dedup.Backlog]
 	size    *poll[dedup.Size]
 }
 
-// NewFigures makes Figures. They are measured while Run runs.
-func NewFigures(cfg FiguresConfig) *Figures {
-	return &Figures{
+// NewGauges makes Gauges. They are there while Run runs.
+func NewGauges(cfg GaugesConfig) *Gauges {
+	return &Gauges{
 		cfg: cfg,
 		backlog: &poll[[]dedup.Backlog]{what: "backlog", every: backlogEvery, limit: backlogLimit, ask: cfg.Store.Backlog,
 			log: cfg.Logger},
@@ -51,25 +51,25 @@ func NewFigures(cfg FiguresConfig) *Figures {
 }
 
 // Run asks now and then until ctx ends, and moves the window.
-func (f *Figures) Run(ctx context.Context) {
-	defer f.observe()()
+func (g *Gauges) Run(ctx context.Context) {
+	defer g.observe()()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { f.cfg.Window.Run(ctx) })
+	wg.Go(func() { g.cfg.Window.Run(ctx) })
 	turn := make(chan struct{}, 1) // one question at a time
-	wg.Go(func() { f.backlog.run(ctx, turn) })
-	wg.Go(func() { f.size.run(ctx, turn) })
+	wg.Go(func() { g.backlog.run(ctx, turn) })
+	wg.Go(func() { g.size.run(ctx, turn) })
 }
 
-// figureGauges are their instruments.
-type figureGauges struct {
+// gaugeInstruments are their instruments.
+type gaugeInstruments struct {
 	pending, oldest, dead, rows, bytes, used, growth, days, age, throughput, failures metric.Float64Observable
 }
 
-// observe answers with the last figures until stop is called.
-func (f *Figures) observe() (stop func()) {
-	m := f.cfg.MeterProvider.Meter(scope)
-	g := &figureGauges{
+// observe tells the last answers until stop is called.
+func (g *Gauges) observe() (stop func()) {
+	m := g.cfg.MeterProvider.Meter(scope)
+	into := &gaugeInstruments{
 		pending: instruments.Pending.Gauge(m), oldest: instruments.OldestAge.Gauge(m), dead: instruments.Dead.Gauge(m),
 		rows: instruments.Rows.Gauge(m), bytes: instruments.Bytes.Gauge(m), used: instruments.DiskUsed.Gauge(m),
 		growth: instruments.Growth.Gauge(m), days: instruments.DaysLeft.Gauge(m), age: instruments.PollAge.Gauge(m),
@@ -77,17 +77,17 @@ func (f *Figures) observe() (stop func()) {
 	}
 	registration, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		now := time.Now()
-		rates := f.cfg.Window.Rates()
-		o.ObserveFloat64(g.throughput, rates.Throughput)
-		o.ObserveFloat64(g.failures, rates.FailureRatio)
-		if found, ok := latest(o, g.age, f.backlog, now); ok {
-			g.inbox(o, found, now)
+		rates := g.cfg.Window.Rates()
+		o.ObserveFloat64(into.throughput, rates.Throughput)
+		o.ObserveFloat64(into.failures, rates.FailureRatio)
+		if found, ok := latest(o, into.age, g.backlog, now); ok {
+			into.inbox(o, found, now)
 		}
-		if size, ok := latest(o, g.age, f.size, now); ok {
-			g.disk(o, size, f.cfg.Capacity())
+		if size, ok := latest(o, into.age, g.size, now); ok {
+			into.disk(o, size, g.cfg.Capacity())
 		}
 		return nil
-	}, g.pending, g.oldest, g.dead, g.rows, g.bytes, g.used, g.growth, g.days, g.age, g.throughput, g.failures)
+	}, into.pending, into.oldest, into.dead, into.rows, into.bytes, into.used, into.growth, into.days, into.age, into.throughput, into.failures)
 	if err != nil {
 		otel.Handle(err)
 		return func() {}
@@ -106,7 +106,7 @@ func latest[T any](o metric.Observer, age metric.Float64Observable, p *poll[T], 
 	return answer, old < 5*p.every
 }
 
-func (g *figureGauges) inbox(o metric.Observer, found []dedup.Backlog, now time.Time) {
+func (g *gaugeInstruments) inbox(o metric.Observer, found []dedup.Backlog, now time.Time) {
 	for i := range found {
 		b := &found[i]
 		of := func(more ...attribute.KeyValue) []metric.ObserveOption {
@@ -123,7 +123,7 @@ func (g *figureGauges) inbox(o metric.Observer, found []dedup.Backlog, now time.
 	}
 }
 
-func (g *figureGauges) disk(o metric.Observer, size dedup.Size, capacity int64) {
+func (g *gaugeInstruments) disk(o metric.Observer, size dedup.Size, capacity int64) {
 	for _, t := range size.Tables {
 		of := instruments.Observe(instruments.Table.String(t.Name))
 		o.ObserveFloat64(g.rows, float64(t.Rows), of...)
@@ -138,4 +138,65 @@ func (g *figureGauges) disk(o metric.Observer, size dedup.Size, capacity int64) 
 	if daily := size.Growth.IDBytes + size.Growth.InboxBytes; capacity > 0 && daily > 0 {
 		o.ObserveFloat64(g.days, max(0, float64(capacity-size.Used)/float64(daily)))
 	}
+}
+
+// poll asks for something now and then, in bounded time, and keeps the last answer.
+type poll[T any] struct {
+	what         string
+	every, limit time.Duration
+	ask          func(context.Context) (T, error)
+	log          *slog.Logger
+
+	failing bool
+
+	mu     sync.Mutex
+	answer T
+	at     time.Time
+}
+
+// run asks at once and then in its interval until ctx ends. Who shares a turn with others never asks beside one of them.
+func (p *poll[T]) run(ctx context.Context, turn chan struct{}) {
+	tick := time.NewTicker(p.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case turn <- struct{}{}:
+		}
+		p.once(ctx)
+		<-turn
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (p *poll[T]) once(ctx context.Context) {
+	limited, cancel := context.WithTimeout(ctx, p.limit)
+	defer cancel()
+	answer, err := p.ask(limited)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		if !p.failing {
+			p.log.Warn("a figure for metrics is missing; asking again", "figure", p.what, "every", p.every, "error", err)
+		}
+		p.failing = true
+		return
+	}
+	p.failing = false
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answer, p.at = answer, time.Now()
+}
+
+// last is the last answer and when it came; zero: none yet.
+func (p *poll[T]) last() (T, time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.answer, p.at
 }
