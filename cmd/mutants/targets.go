@@ -31,5 +31,4 @@ var targets = []target{
 	{"consumer/wait.go", []tests{{"./consumer", "^TestPausesBetween|^TestASleep|^TestSlots"}}},
 	{"cmd/internal/retention/guard.go", []tests{{"./cmd/internal/retention", everything}}},
 	{"cmd/internal/admin/access.go", []tests{{"./cmd/internal/admin", everything}}},
-	{"cmd/internal/admin/bucket.go", []tests{{"./cmd/internal/admin", "Bucket|Limit|Many"}}},
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/firstseen/firstseen/consumer"
@@ -29,8 +30,8 @@ const jsonType = "application/json"
 
 // livez fails where only a restart helps. Nothing outside of the process is asked.
 func (s *Server) livez(w http.ResponseWriter, _ *http.Request) {
-	if still := s.vitals.still(time.Now()); still > stillLimit {
-		answerProbe(w, false, "the program has stood still for "+spoken(still))
+	if silent := s.liveness.silentFor(time.Now()); silent > silenceLimit {
+		answerProbe(w, false, "the program has stood still for "+spoken(silent))
 		return
 	}
 	answerProbe(w, true, "the program is at work")
@@ -45,7 +46,7 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		answerProbe(w, false, "the program is ending")
 	case parts == nil:
 		answerProbe(w, false, "Postgres has not been reached yet, or its schema is not there")
-	case !s.vitals.joined.Load() && status.State == consumer.Starting:
+	case !s.liveness.joined.Load() && status.State == consumer.Starting:
 		answerProbe(w, false, "no topic of the config has been found yet, or Kafka has not been reached")
 	default:
 		answerProbe(w, true, "the program is "+string(status.State))
@@ -124,4 +125,46 @@ func (s *Server) askPostgres(parts *Parts) (f facts) {
 		s.log.Debug("health could not ask Postgres everything", "error", failed) // the answer says so
 	}
 	return f
+}
+
+// liveness is what the server's own loop notes about the program, once a second.
+type liveness struct {
+	last   atomic.Int64 // when the loop came round, in Unix nanoseconds
+	joined atomic.Bool  // the consumer has come as far as joining its group
+}
+
+const (
+	heartbeatInterval = time.Second
+	// silenceLimit is after how long without a heartbeat something has the whole program stand still.
+	silenceLimit = 30 * time.Second
+)
+
+func (l *liveness) beat(now time.Time) { l.last.Store(now.UnixNano()) }
+
+// silentFor is how long the loop has not come round.
+func (l *liveness) silentFor(now time.Time) time.Duration {
+	return now.Sub(time.Unix(0, l.last.Load()))
+}
+
+// watch asks the consumer how it is. It waits for nothing but the locks within them: where one of those is never given
+// back, or the process gets no time, the heartbeats stop.
+func (s *Server) watch(ctx context.Context) {
+	heartbeats := time.NewTicker(heartbeatInterval)
+	defer heartbeats.Stop()
+	for {
+		s.look(time.Now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-heartbeats.C:
+		}
+	}
+}
+
+func (s *Server) look(now time.Time) {
+	status, _ := s.status()
+	if status.State == consumer.Joining || status.State == consumer.Consuming {
+		s.liveness.joined.Store(true)
+	}
+	s.liveness.beat(now)
 }

@@ -46,7 +46,7 @@ func TestReadinessFollowsTheProgramsLife(t *testing.T) {
 		s.server.look(time.Now())
 		s.ask(status, http.MethodGet, "/readyz", "")
 	}
-	s.server.vitals.joined.Store(false)
+	s.server.liveness.joined.Store(false)
 	ready(503, consumer.Starting)
 	ready(200, consumer.Joining)
 	ready(200, consumer.Consuming)
@@ -84,10 +84,10 @@ func TestLivenessFailsWhereTheProgramStandsStill(t *testing.T) {
 	s.server.Attach(Parts{Store: s.store, Totals: totals, Window: window(totals),
 		Status: func() consumer.Status { entered <- struct{}{}; <-held; return consumer.Status{} }})
 	<-entered // the loop waits for a consumer that does not answer
-	s.server.vitals.beat(time.Now().Add(-stillLimit - time.Second))
+	s.server.liveness.beat(time.Now().Add(-silenceLimit - time.Second))
 	require.Contains(t, s.ask(503, http.MethodGet, "/livez", "").at("reason"), "stood still")
 	release()
-	require.Eventually(t, func() bool { return s.server.vitals.still(time.Now()) < stillLimit }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return s.server.liveness.silentFor(time.Now()) < silenceLimit }, time.Minute, time.Millisecond)
 	s.get("/livez")
 }
 

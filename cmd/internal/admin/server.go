@@ -81,7 +81,7 @@ type Server struct {
 	changes  chan struct{}
 	answers  chan struct{} // of reads, that are in memory: who reads slowly holds one
 
-	vitals   vitals
+	liveness liveness
 	health   healthCache
 	patience time.Duration // with a request's header
 }
@@ -143,7 +143,7 @@ func (s *Server) Start(ctx context.Context) error {
 		BaseContext: func(net.Listener) context.Context { return s.lifetime }, ConnContext: remember,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	s.vitals.beat(time.Now())
+	s.liveness.beat(time.Now())
 	s.loops.Go(func() { s.watch(s.lifetime) })
 	s.loops.Go(func() {
 		if err := s.accept(&limited{ln, &s.connections}); !errors.Is(err, http.ErrServerClosed) {
