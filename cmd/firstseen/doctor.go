@@ -51,8 +51,8 @@ Exit codes:
   4  the worst finding is a warning
   5  the worst finding is a fault, a faulty config or a server that does not answer among them`
 
-// examination is doctor's command line.
-type examination struct {
+// doctorCommand is its command line.
+type doctorCommand struct {
 	inspected
 	only      []string
 	list, all bool
@@ -60,7 +60,7 @@ type examination struct {
 }
 
 func newDoctor() *cobra.Command {
-	e := &examination{}
+	e := &doctorCommand{}
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find out what is wrong, and what to do",
@@ -80,7 +80,7 @@ func newDoctor() *cobra.Command {
 	return cmd
 }
 
-func (e *examination) run(cmd *cobra.Command) error {
+func (e *doctorCommand) run(cmd *cobra.Command) error {
 	checks, err := doctor.Select(e.only)
 	switch {
 	case err != nil:
@@ -107,7 +107,7 @@ func (e *examination) run(cmd *cobra.Command) error {
 }
 
 // readCase reads the config as far as there is one. Its faults are findings; a file that can't be read is wrong usage.
-func (e *examination) readCase(cmd *cobra.Command) (doctor.Case, error) {
+func (e *doctorCommand) readCase(cmd *cobra.Command) (doctor.Case, error) {
 	c := doctor.Case{DSN: e.dsn, Schema: e.schema, Inbox: e.inbox, Timeout: e.timeout}
 	c.ConfigFile = cmp.Or(e.file, os.Getenv(config.FileVariable))
 	if c.ConfigFile != "" {
@@ -161,7 +161,7 @@ func listChecks(out io.Writer, checks []doctor.Check, asJSON bool) error {
 	return table.Flush()
 }
 
-func (e *examination) print(out io.Writer, findings []doctor.Finding) error {
+func (e *doctorCommand) print(out io.Writer, findings []doctor.Finding) error {
 	if e.json {
 		return printJSON(out, map[string]any{"worst": doctor.Worst(findings), "findings": findings})
 	}

@@ -30,7 +30,7 @@ var clusterChecks = []Check{
 	},
 }
 
-func kafkaReachable(ctx context.Context, p *patient, r *report) error {
+func kafkaReachable(ctx context.Context, p *target, r *report) error {
 	if err := p.join(ctx); err != nil {
 		r.fault("%s", explained(err))
 		return nil
@@ -40,7 +40,7 @@ func kafkaReachable(ctx context.Context, p *patient, r *report) error {
 }
 
 // kafkaVersion goes by what the brokers know: topic IDs came with 2.8. Older ones are told by the requests that they speak.
-func kafkaVersion(ctx context.Context, p *patient, r *report) error {
+func kafkaVersion(ctx context.Context, p *target, r *report) error {
 	facts, err := p.facts(ctx)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func parseVersion(guess string) (major, minor int, ok bool) {
 	return major, minor, err == nil
 }
 
-func kafkaAutoCreate(_ context.Context, p *patient, r *report) error {
+func kafkaAutoCreate(_ context.Context, p *target, r *report) error {
 	if p.settings.Hidden != nil {
 		return p.settings.Hidden
 	}
@@ -88,7 +88,7 @@ func kafkaAutoCreate(_ context.Context, p *patient, r *report) error {
 }
 
 // facts gives the topics of the config that exist; the dead letter topic is the last, if there is one.
-func (p *patient) facts(ctx context.Context) ([]consumer.TopicFacts, error) {
+func (p *target) facts(ctx context.Context) ([]consumer.TopicFacts, error) {
 	if p.topics != nil {
 		return p.topics, nil
 	}
@@ -109,7 +109,7 @@ func (p *patient) facts(ctx context.Context) ([]consumer.TopicFacts, error) {
 	return found, err
 }
 
-func (p *patient) topicNames() []string {
+func (p *target) topicNames() []string {
 	var names []string
 	for _, t := range p.Config.Topics {
 		names = append(names, t.Name)
@@ -118,7 +118,7 @@ func (p *patient) topicNames() []string {
 }
 
 // eachRead calls do with each topic that is read and exists, and whose settings are told. Others are reported.
-func (p *patient) eachRead(ctx context.Context, r *report, do func(consumer.TopicFacts)) error {
+func (p *target) eachRead(ctx context.Context, r *report, do func(consumer.TopicFacts)) error {
 	facts, err := p.facts(ctx)
 	if err != nil {
 		return err

@@ -50,7 +50,7 @@ var configChecks = []Check{
 	},
 }
 
-func configLoads(_ context.Context, p *patient, r *report) error {
+func configLoads(_ context.Context, p *target, r *report) error {
 	var wrong *config.Error
 	switch {
 	case errors.As(p.ConfigErr, &wrong):
@@ -104,7 +104,7 @@ func dsnHasPassword(dsn string) bool {
 		conf.ConnConfig.Password != ""
 }
 
-func secretFiles(_ context.Context, p *patient, r *report) error {
+func secretFiles(_ context.Context, p *target, r *report) error {
 	looked := map[string]bool{"": true}
 	for _, name := range secretFilesOf(p.Config, p.ConfigFile) {
 		if looked[name] {
@@ -123,7 +123,7 @@ func secretFiles(_ context.Context, p *patient, r *report) error {
 	return nil
 }
 
-func httpListens(_ context.Context, p *patient, r *report) error {
+func httpListens(_ context.Context, p *target, r *report) error {
 	h := p.Config.HTTP
 	token := h.ReadToken != "" || h.WriteToken != "" || h.ReadTokenFile != "" || h.WriteTokenFile != ""
 	switch {
@@ -162,7 +162,7 @@ func remoteBroker(c *config.Config) string {
 	return ""
 }
 
-func kafkaTLS(_ context.Context, p *patient, r *report) error {
+func kafkaTLS(_ context.Context, p *target, r *report) error {
 	tls, remote := p.Config.Kafka.TLS, remoteBroker(p.Config)
 	switch {
 	case tls.InsecureSkipVerify:
@@ -175,7 +175,7 @@ func kafkaTLS(_ context.Context, p *patient, r *report) error {
 	return nil
 }
 
-func plainPassword(_ context.Context, p *patient, r *report) error {
+func plainPassword(_ context.Context, p *target, r *report) error {
 	k, remote := p.Config.Kafka, remoteBroker(p.Config)
 	if k.SASL.Mechanism == "plain" && !k.TLS.Enabled && remote != "" {
 		r.warn("kafka.sasl.mechanism is plain without TLS: the password crosses the network to %s as it is", remote)
@@ -184,7 +184,7 @@ func plainPassword(_ context.Context, p *patient, r *report) error {
 	return nil
 }
 
-func postgresTLS(_ context.Context, p *patient, r *report) error {
+func postgresTLS(_ context.Context, p *target, r *report) error {
 	if p.DSN == "" {
 		return errors.New("no database is given")
 	}
@@ -210,7 +210,7 @@ func postgresTLS(_ context.Context, p *patient, r *report) error {
 	return nil
 }
 
-func webhooksEncrypted(_ context.Context, p *patient, r *report) error {
+func webhooksEncrypted(_ context.Context, p *target, r *report) error {
 	for _, name := range p.Config.Unencrypted() {
 		r.warn("the webhook %s is called by http: messages cross the network as they are", name)
 	}

@@ -4,6 +4,10 @@
 // What enters is a [Case]; what leaves are [Finding]s, each with a level, what was seen, and what to do. Nothing is
 // changed, and nothing is read without a bound. A check that can't be made, for want of rights or because a server does
 // not answer, says so and stops no other.
+//
+// Files in reading order: doctor.go, target.go (what is checked, and what was asked of it already), then the checks by what they
+// look at: config.go, server.go, settings.go, sessions.go, schema.go, vacuum.go, inbox.go, ids.go, lanes.go, handlers.go, holds.go,
+// cluster.go, topics.go, group.go; looks.go, looks_lanes.go and looks_messages.go have the queries.
 package doctor
 
 import (
@@ -58,7 +62,7 @@ type Check struct {
 	Do map[Level]string
 
 	needs need
-	run   func(ctx context.Context, p *patient, r *report) error
+	run   func(ctx context.Context, p *target, r *report) error
 }
 
 // Group is the first part of the name.
@@ -111,14 +115,14 @@ func Worst(findings []Finding) (worst Level) {
 // Run makes the checks, one after the other, and gives their findings in that order: for each check one at level ok, or
 // all that are above. Its error is ctx's end, beside what was found until then.
 func Run(ctx context.Context, c Case, checks []Check) ([]Finding, error) {
-	p := newPatient(c)
+	p := newTarget(c)
 	defer p.close()
 	var findings []Finding
 	for i := range checks {
 		if ctx.Err() != nil {
 			return findings, ctx.Err()
 		}
-		findings = append(findings, p.examine(ctx, &checks[i])...)
+		findings = append(findings, p.check(ctx, &checks[i])...)
 	}
 	return findings, ctx.Err()
 }
@@ -148,8 +152,8 @@ func (r *report) notChecked(why error) {
 	r.found = append(r.found, Finding{Level: Info, Seen: "not checked: " + explained(why), Do: advice(why)})
 }
 
-// examine makes one check within the case's time limit.
-func (p *patient) examine(ctx context.Context, c *Check) []Finding {
+// check makes one check within the case's time limit.
+func (p *target) check(ctx context.Context, c *Check) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()
 	r := &report{}

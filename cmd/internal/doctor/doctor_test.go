@@ -75,7 +75,7 @@ func (l *lab) suffer(c *Check, tr trouble) {
 	seen := regexp.MustCompile(tr.seen)
 	var last []Finding
 	require.Eventually(l.t, func() bool {
-		last = l.examine(c)
+		last = l.check(c)
 		for _, f := range last {
 			if f.Level == tr.level && f.Checked && seen.MatchString(f.Seen) {
 				return true
@@ -189,12 +189,12 @@ func TestAnotherSchemaIsOneFaultAndNothingInItIsChecked(t *testing.T) {
 }
 
 func TestASlowCheckEndsAtItsLimitAndTheNextIsMade(t *testing.T) {
-	slow := Check{Name: "a.slow", run: func(ctx context.Context, _ *patient, r *report) error {
+	slow := Check{Name: "a.slow", run: func(ctx context.Context, _ *target, r *report) error {
 		r.ok("so far")
 		<-ctx.Done()
 		return ctx.Err()
 	}}
-	fast := Check{Name: "a.fast", run: func(_ context.Context, _ *patient, r *report) error { r.ok("fine"); return nil }}
+	fast := Check{Name: "a.fast", run: func(_ context.Context, _ *target, r *report) error { r.ok("fine"); return nil }}
 	findings, err := Run(t.Context(), Case{Timeout: time.Millisecond}, []Check{slow, fast})
 	require.NoError(t, err)
 	require.Len(t, findings, 2)

@@ -52,11 +52,11 @@ var groupChecks = []Check{
 }
 
 // members describes the group.
-func (p *patient) members(ctx context.Context) (consumer.Group, error) {
+func (p *target) members(ctx context.Context) (consumer.Group, error) {
 	return p.cluster.Group(ctx, p.Config.Group)
 }
 
-func groupState(ctx context.Context, p *patient, r *report) error {
+func groupState(ctx context.Context, p *target, r *report) error {
 	g, err := p.members(ctx)
 	switch {
 	case err != nil:
@@ -70,7 +70,7 @@ func groupState(ctx context.Context, p *patient, r *report) error {
 	return nil
 }
 
-func groupOwners(ctx context.Context, p *patient, r *report) error {
+func groupOwners(ctx context.Context, p *target, r *report) error {
 	g, err := p.members(ctx)
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func groupOwners(ctx context.Context, p *patient, r *report) error {
 }
 
 // positionsByPartition are those of the config's group.
-func (p *patient) positionsByPartition(ctx context.Context) (map[consumer.TopicPartition]dedup.StatedPosition, error) {
+func (p *target) positionsByPartition(ctx context.Context) (map[consumer.TopicPartition]dedup.StatedPosition, error) {
 	list, err := p.store.Positions(ctx, p.Config.Group)
 	at := make(map[consumer.TopicPartition]dedup.StatedPosition, len(list))
 	for _, s := range list {
@@ -104,7 +104,7 @@ func (p *patient) positionsByPartition(ctx context.Context) (map[consumer.TopicP
 	return at, err
 }
 
-func (p *patient) offsets(ctx context.Context) ([]consumer.GroupOffset, error) {
+func (p *target) offsets(ctx context.Context) ([]consumer.GroupOffset, error) {
 	return p.cluster.Offsets(ctx, p.Config.Group, p.topicNames())
 }
 
@@ -112,7 +112,7 @@ func of(o consumer.GroupOffset) consumer.TopicPartition {
 	return consumer.TopicPartition{Topic: o.Topic, Partition: o.Partition}
 }
 
-func groupPositions(ctx context.Context, p *patient, r *report) error {
+func groupPositions(ctx context.Context, p *target, r *report) error {
 	offsets, err := p.offsets(ctx)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func next(o consumer.GroupOffset) int64 {
 	return o.Earliest
 }
 
-func groupLag(ctx context.Context, p *patient, r *report) error {
+func groupLag(ctx context.Context, p *target, r *report) error {
 	limit := int64(p.Config.Health.Degraded.Backlog)
 	if limit <= 0 {
 		limit = 100_000
@@ -158,7 +158,7 @@ func groupLag(ctx context.Context, p *patient, r *report) error {
 
 // groupLoss holds how old a partition's next message is against the topic's retention. Its age is estimated: between the
 // oldest message and the end as offsets lie between them.
-func groupLoss(ctx context.Context, p *patient, r *report) error {
+func groupLoss(ctx context.Context, p *target, r *report) error {
 	offsets, err := p.offsets(ctx)
 	if err != nil {
 		return err
@@ -179,7 +179,7 @@ func groupLoss(ctx context.Context, p *patient, r *report) error {
 	return err
 }
 
-func (p *patient) judgeLoss(r *report, f consumer.TopicFacts, o consumer.GroupOffset, oldest time.Time) {
+func (p *target) judgeLoss(r *report, f consumer.TopicFacts, o consumer.GroupOffset, oldest time.Time) {
 	const nearly = 0.8
 	switch gone := o.Earliest - o.Committed; {
 	case o.Committed < 0 || gone <= 0:
@@ -202,7 +202,7 @@ func (p *patient) judgeLoss(r *report, f consumer.TopicFacts, o consumer.GroupOf
 	}
 }
 
-func groupTransactions(ctx context.Context, p *patient, r *report) error {
+func groupTransactions(ctx context.Context, p *target, r *report) error {
 	before, err := p.offsets(ctx)
 	if err != nil {
 		return err
@@ -231,7 +231,7 @@ func groupTransactions(ctx context.Context, p *patient, r *report) error {
 // groupDatabases goes by what firstseen promises: an offset is committed to Kafka after the position has moved in Postgres.
 // So a position that is read after the offset is never lower, whatever happens in between; a lower one was not moved by
 // whoever committed. Where the offset then moves and the position does not, he is at it now.
-func groupDatabases(ctx context.Context, p *patient, r *report) error {
+func groupDatabases(ctx context.Context, p *target, r *report) error {
 	first, err := p.ahead(ctx)
 	if err != nil || len(first) == 0 {
 		r.ok("no offset is ahead of its position")
@@ -259,7 +259,7 @@ func groupDatabases(ctx context.Context, p *patient, r *report) error {
 type standing struct{ committed, position int64 }
 
 // ahead gives the partitions whose committed offset is higher than their position, or that have an offset and no position.
-func (p *patient) ahead(ctx context.Context) (map[consumer.TopicPartition]standing, error) {
+func (p *target) ahead(ctx context.Context) (map[consumer.TopicPartition]standing, error) {
 	offsets, err := p.offsets(ctx)
 	if err != nil {
 		return nil, err

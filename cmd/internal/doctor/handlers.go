@@ -21,7 +21,7 @@ var handlerChecks = []Check{
 }
 
 // handlersFunctions looks functions up as `firstseen run` does at its start, for the config's login, whoever asks.
-func handlersFunctions(ctx context.Context, p *patient, r *report) error {
+func handlersFunctions(ctx context.Context, p *target, r *report) error {
 	conf, err := p.Config.Pool()
 	if err != nil {
 		return errors.New("the config's connection string can't be read")
@@ -46,7 +46,7 @@ func handlersFunctions(ctx context.Context, p *patient, r *report) error {
 	return nil
 }
 
-func handlersWebhooks(ctx context.Context, p *patient, r *report) error {
+func handlersWebhooks(ctx context.Context, p *target, r *report) error {
 	registrations, err := p.Config.Registrations(func(string) (handlers.BatchHandler, error) { return nil, nil })
 	if err != nil {
 		return fmt.Errorf("a webhook can't be made of the config: %w", err)

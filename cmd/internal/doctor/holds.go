@@ -21,7 +21,7 @@ var holdChecks = []Check{
 // lastingHold is from when on a hold is no blip.
 const lastingHold = time.Minute
 
-func holdsWaiting(ctx context.Context, p *patient, r *report) error {
+func holdsWaiting(ctx context.Context, p *target, r *report) error {
 	told, err := p.store.Holds(ctx)
 	looked := 0
 	for _, t := range told {
@@ -42,7 +42,7 @@ func holdsWaiting(ctx context.Context, p *patient, r *report) error {
 	return err
 }
 
-func (p *patient) tellHold(r *report, owner string, h *holds.Hold) {
+func (p *target) tellHold(r *report, owner string, h *holds.Hold) {
 	e, since := h.Entry(), p.now().Sub(h.Since)
 	level := Info
 	switch {

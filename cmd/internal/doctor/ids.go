@@ -39,7 +39,7 @@ var idChecks = []Check{
 	},
 }
 
-func idsEmpty(ctx context.Context, p *patient, r *report) error {
+func idsEmpty(ctx context.Context, p *target, r *report) error {
 	found, err := p.emptyIDs(ctx)
 	for _, e := range found {
 		r.fault("%s was taken for an ID by the handler %s%s", e.ID, e.Handler, ofTenant(e.Tenant))
@@ -55,7 +55,7 @@ func ofTenant(tenant string) string {
 	return " of tenant " + tenant
 }
 
-func idsMissing(ctx context.Context, p *patient, r *report) error {
+func idsMissing(ctx context.Context, p *target, r *report) error {
 	const tooMany = 0.01
 	n, err := p.newest(ctx, p.limits.sample)
 	if err != nil {
@@ -81,7 +81,7 @@ func idsMissing(ctx context.Context, p *patient, r *report) error {
 	return nil
 }
 
-func idsShared(ctx context.Context, p *patient, r *report) error {
+func idsShared(ctx context.Context, p *target, r *report) error {
 	const suspicious = 5
 	c, err := p.clashes(ctx)
 	switch {
@@ -96,7 +96,7 @@ func idsShared(ctx context.Context, p *patient, r *report) error {
 	return nil
 }
 
-func idsDeterministic(ctx context.Context, p *patient, r *report) error {
+func idsDeterministic(ctx context.Context, p *target, r *report) error {
 	const few, many, enough = 0.02, 0.2, 20
 	n, err := p.repeats(ctx, p.limits.sample/2)
 	if err != nil {

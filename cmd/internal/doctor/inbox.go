@@ -56,7 +56,7 @@ order by 1`
 
 type partition struct{ Name, Bounds string }
 
-func inboxPartitions(ctx context.Context, p *patient, r *report) error {
+func inboxPartitions(ctx context.Context, p *target, r *report) error {
 	found, err := query[partition](ctx, p, partitionsSQL)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func inboxPartitions(ctx context.Context, p *patient, r *report) error {
 	return err
 }
 
-func inboxPartitionNames(ctx context.Context, p *patient, r *report) error {
+func inboxPartitionNames(ctx context.Context, p *target, r *report) error {
 	found, err := query[partition](ctx, p, partitionsSQL)
 	for _, f := range found {
 		day, isDay := strings.CutPrefix(f.Name, "inbox_")
@@ -96,7 +96,7 @@ func inboxPartitionNames(ctx context.Context, p *patient, r *report) error {
 	return err
 }
 
-func inboxDefault(ctx context.Context, p *patient, r *report) error {
+func inboxDefault(ctx context.Context, p *target, r *report) error {
 	n, err := p.strayRows(ctx)
 	if n > 0 {
 		r.warn("%s messages are in inbox_default", capped(n, 10_000))
@@ -105,7 +105,7 @@ func inboxDefault(ctx context.Context, p *patient, r *report) error {
 	return err
 }
 
-func inboxClocks(ctx context.Context, p *patient, r *report) error {
+func inboxClocks(ctx context.Context, p *target, r *report) error {
 	n, err := p.newest(ctx, p.limits.sample)
 	if n.Untimed > 0 {
 		r.warn("%d of the newest %d messages have a timestamp that is no time of the years 1 to 9999", n.Untimed, n.Messages)
@@ -117,7 +117,7 @@ func inboxClocks(ctx context.Context, p *patient, r *report) error {
 	return err
 }
 
-func inboxPauses(ctx context.Context, p *patient, r *report) error {
+func inboxPauses(ctx context.Context, p *target, r *report) error {
 	pauses, err := p.store.Pauses(ctx)
 	for _, f := range pauses {
 		level, since := Info, p.now().Sub(f.At)
@@ -130,7 +130,7 @@ func inboxPauses(ctx context.Context, p *patient, r *report) error {
 	return err
 }
 
-func inboxRenamed(ctx context.Context, p *patient, r *report) error {
+func inboxRenamed(ctx context.Context, p *target, r *report) error {
 	ages, err := p.handlerAges(ctx, p.limits.sample)
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func compareAges(r *report, young, old handlerAge) {
 }
 
 // handlerNames are the handlers of the config; none without one.
-func (p *patient) handlerNames() map[string]bool {
+func (p *target) handlerNames() map[string]bool {
 	names := map[string]bool{}
 	if p.Config == nil {
 		return names

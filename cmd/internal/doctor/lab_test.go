@@ -45,7 +45,7 @@ type lab struct {
 	heals    []func()
 	limits   func(*limits)
 	config   func(*config.Config)
-	patient  func(*patient)
+	target   func(*target)
 	noConfig bool
 }
 
@@ -140,14 +140,14 @@ func (l *lab) healthy() {
 	*l = lab{t: l.t, db: l.db, fake: l.fake, cfg: l.cfg, scope: l.scope}
 }
 
-// examine makes one check on the lab as it is.
-func (l *lab) examine(c *Check) []Finding {
+// check makes one check on the lab as it is.
+func (l *lab) check(c *Check) []Finding {
 	cfg := l.cfg
 	cfg.Topics = append([]config.Topic(nil), l.cfg.Topics...)
 	if l.config != nil {
 		l.config(&cfg)
 	}
-	p := newPatient(Case{Config: &cfg, DSN: cfg.Postgres.DSN.Reveal(), Inbox: inbox, Timeout: 20 * time.Second})
+	p := newTarget(Case{Config: &cfg, DSN: cfg.Postgres.DSN.Reveal(), Inbox: inbox, Timeout: 20 * time.Second})
 	defer p.close()
 	p.wait = func(context.Context, time.Duration) {}
 	if l.noConfig {
@@ -156,10 +156,10 @@ func (l *lab) examine(c *Check) []Finding {
 	if l.limits != nil {
 		l.limits(&p.limits)
 	}
-	if l.patient != nil {
-		l.patient(p)
+	if l.target != nil {
+		l.target(p)
 	}
-	return p.examine(l.t.Context(), c)
+	return p.check(l.t.Context(), c)
 }
 
 // requireSilent wants one finding, at level ok.
@@ -167,7 +167,7 @@ func (l *lab) requireSilent(c *Check) {
 	l.t.Helper()
 	var last []Finding
 	require.Eventually(l.t, func() bool {
-		last = l.examine(c)
+		last = l.check(c)
 		return len(last) == 1 && last[0].Level == OK && last[0].Checked
 	}, 3*time.Second, 20*time.Millisecond, "%+v", &last)
 	require.Empty(l.t, last[0].Do)

@@ -46,7 +46,7 @@ var laneChecks = []Check{
 	},
 }
 
-func lanesOverdue(ctx context.Context, p *patient, r *report) error {
+func lanesOverdue(ctx context.Context, p *target, r *report) error {
 	f, err := p.stuck(ctx, p.limits.overdue)
 	if f.Overdue > 0 {
 		r.warn("%s lanes have been due for more than %s, the first since %s", capped(f.Overdue, 10_000), p.limits.overdue, minute(f.Since))
@@ -57,7 +57,7 @@ func lanesOverdue(ctx context.Context, p *patient, r *report) error {
 
 func minute(at time.Time) string { return at.UTC().Format("2006-01-02 15:04 MST") }
 
-func lanesDeadly(ctx context.Context, p *patient, r *report) error {
+func lanesDeadly(ctx context.Context, p *target, r *report) error {
 	f, err := p.stuck(ctx, p.limits.overdue)
 	if f.Deadly > 0 {
 		r.warn("%s lanes were taken by workers that died, up to %d times in a row", capped(f.Deadly, 10_000), f.Claims)
@@ -66,7 +66,7 @@ func lanesDeadly(ctx context.Context, p *patient, r *report) error {
 	return err
 }
 
-func lanesParked(ctx context.Context, p *patient, r *report) error {
+func lanesParked(ctx context.Context, p *target, r *report) error {
 	backlog, err := p.store.Backlog(ctx)
 	for _, b := range backlog {
 		if waited := p.now().Sub(b.OldestAt); !b.OldestAt.IsZero() && waited > p.limits.parked {
@@ -77,7 +77,7 @@ func lanesParked(ctx context.Context, p *patient, r *report) error {
 	return err
 }
 
-func lanesUnavailable(ctx context.Context, p *patient, r *report) error {
+func lanesUnavailable(ctx context.Context, p *target, r *report) error {
 	waiting, err := p.waiting(ctx)
 	for _, w := range waiting {
 		r.warn("handler %s: %s messages wait for something that it needs, the first for %s: %s", w.Handler, capped(w.Messages, 10_000),
@@ -87,7 +87,7 @@ func lanesUnavailable(ctx context.Context, p *patient, r *report) error {
 	return err
 }
 
-func positionsFruitless(ctx context.Context, p *patient, r *report) error {
+func positionsFruitless(ctx context.Context, p *target, r *report) error {
 	const often = 3
 	positions, err := p.store.Positions(ctx, p.Config.Group)
 	for _, f := range positions {
@@ -99,7 +99,7 @@ func positionsFruitless(ctx context.Context, p *patient, r *report) error {
 	return err
 }
 
-func deadWaiting(ctx context.Context, p *patient, r *report) error {
+func deadWaiting(ctx context.Context, p *target, r *report) error {
 	const many = 1000
 	backlog, err := p.store.Backlog(ctx)
 	if err != nil {
@@ -121,7 +121,7 @@ func deadWaiting(ctx context.Context, p *patient, r *report) error {
 	return err
 }
 
-func deadUnpublished(ctx context.Context, p *patient, r *report) error {
+func deadUnpublished(ctx context.Context, p *target, r *report) error {
 	if p.Config.DeadLetterTopic == "" {
 		r.ok("no dead letter topic is configured")
 		return nil

@@ -20,7 +20,7 @@ select count(*) from firstseen.message_dedup d
 where d.scope_id = 1 and d.message_id = any('{00000000-0000-0000-0000-000000000001,00000000-0000-0000-0000-000000000002}'::uuid[])`
 
 // lookupPlan gives the plan by which Postgres looks message IDs up, and whether that is by their primary key.
-func (p *patient) lookupPlan(ctx context.Context) (plan string, byKey bool, err error) {
+func (p *target) lookupPlan(ctx context.Context) (plan string, byKey bool, err error) {
 	lines, err := lookAll(ctx, p, byIndex, pgx.RowTo[string], lookupPlanSQL)
 	if err != nil {
 		return "", false, fmt.Errorf("explain the look-up of message IDs: %w", err)
@@ -47,7 +47,7 @@ type emptyID struct {
 
 // emptyIDs finds the nil and the max UUID among the IDs that were seen, in up to 100 scopes. [identity.Rule] refuses them; they
 // come from code that sets Message.ID itself.
-func (p *patient) emptyIDs(ctx context.Context) (found []emptyID, err error) {
+func (p *target) emptyIDs(ctx context.Context) (found []emptyID, err error) {
 	found, err = lookAll(ctx, p, []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"}, pgx.RowToStructByPos[emptyID], emptyIDsSQL, p.Inbox, []uuid.UUID{uuid.Nil, uuid.Max})
 	if err != nil {
 		return nil, fmt.Errorf("look for empty message IDs in inbox %s: %w", p.Inbox, err)
@@ -78,13 +78,13 @@ select (select count(*) from clash), (select count(*) from clash where seen_at >
 from worst w`
 
 // clashes looks at the conflicts.
-func (p *patient) clashes(ctx context.Context) (c clashes, err error) {
+func (p *target) clashes(ctx context.Context) (c clashes, err error) {
 	err = p.lookOne(ctx, clashesSQL, []any{p.Inbox, 20_000}, &c.Copies, &c.Recent, &c.Worst, &c.WorstCopies)
 	return c, err
 }
 
 // lookOne reads one row of the store's schema; no row leaves what into points to alone.
-func (p *patient) lookOne(ctx context.Context, sql string, args []any, into ...any) error {
+func (p *target) lookOne(ctx context.Context, sql string, args []any, into ...any) error {
 	err := p.lookWithout(ctx, byIndex, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, p.inSchema(sql), args...)
 		if err != nil {
@@ -100,7 +100,7 @@ func (p *patient) lookOne(ctx context.Context, sql string, args []any, into ...a
 }
 
 // lookAll reads all rows of a query, without some of the planner's ways.
-func lookAll[T any](ctx context.Context, p *patient, off []string, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, err error) {
+func lookAll[T any](ctx context.Context, p *target, off []string, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, err error) {
 	err = p.lookWithout(ctx, off, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, p.inSchema(sql), args...)
 		if err != nil {

@@ -35,7 +35,7 @@ select (select count(*) from overdue), coalesce((select min(due_at) from overdue
 	(select count(*) from deadly), coalesce((select max(claims) from deadly), 0)`
 
 // stuck looks for lanes that have been due for longer than wait, and for lanes that are claimed again and again.
-func (p *patient) stuck(ctx context.Context, wait time.Duration) (f stuck, err error) {
+func (p *target) stuck(ctx context.Context, wait time.Duration) (f stuck, err error) {
 	err = p.lookOne(ctx, stuckSQL, []any{p.Inbox, wait.Seconds()}, &f.Overdue, &f.Since, &f.Deadly, &f.Claims)
 	return f, err
 }
@@ -57,7 +57,7 @@ group by s.handler
 order by s.handler`
 
 // waiting looks for messages that wait for an outage to end, or for a deployment, by handler.
-func (p *patient) waiting(ctx context.Context) ([]waiting, error) {
+func (p *target) waiting(ctx context.Context) ([]waiting, error) {
 	return query[waiting](ctx, p, waitingSQL, p.Inbox)
 }
 
@@ -87,7 +87,7 @@ select (select count(*) from waiting), coalesce((select min(died_at) from waitin
 	(select count(*) from newest where published_at = 'infinity')`
 
 // publication looks for dead letters that are not in the dead letter topic and died longer than wait ago.
-func (p *patient) publication(ctx context.Context, wait time.Duration) (f publication, err error) {
+func (p *target) publication(ctx context.Context, wait time.Duration) (f publication, err error) {
 	err = p.lookOne(ctx, publicationSQL, []any{p.Inbox, wait.Seconds()}, &f.Waiting, &f.Since, &f.Refused)
 	return f, err
 }

@@ -54,7 +54,7 @@ var newestFirst = []string{"enable_seqscan", "enable_bitmapscan", "enable_sort"}
 const maxSeconds = float64(math.MaxInt64/time.Second - 1)
 
 // newest looks at the last messages of the schema, up to limit.
-func (p *patient) newest(ctx context.Context, limit int) (n newest, err error) {
+func (p *target) newest(ctx context.Context, limit int) (n newest, err error) {
 	err = p.lookWithout(ctx, newestFirst, func(tx pgx.Tx) error {
 		var early float64
 		err := tx.QueryRow(ctx, p.inSchema(newestSQL), p.Inbox, limit).Scan(&n.Messages, &n.Since, &n.Untimed, &n.Early, &early)
@@ -71,7 +71,7 @@ func (p *patient) newest(ctx context.Context, limit int) (n newest, err error) {
 	return n, nil
 }
 
-func (p *patient) refused(ctx context.Context, tx pgx.Tx, since time.Time, limit int) (map[identity.Reason]int64, error) {
+func (p *target) refused(ctx context.Context, tx pgx.Tx, since time.Time, limit int) (map[identity.Reason]int64, error) {
 	rows, err := tx.Query(ctx, p.inSchema(refusedSQL), p.Inbox, since, limit, identity.Reasons())
 	if err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ contents as (
 select coalesce(sum(copies), 0)::bigint, coalesce(sum(ids - 1), 0)::bigint from contents`
 
 // repeats compares the last messages of the schema, up to limit.
-func (p *patient) repeats(ctx context.Context, limit int) (r repeats, err error) {
+func (p *target) repeats(ctx context.Context, limit int) (r repeats, err error) {
 	err = p.lookWithout(ctx, []string{"enable_seqscan", "enable_bitmapscan"}, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, p.inSchema(repeatsSQL), p.Inbox, limit).Scan(&r.Messages, &r.Repeated)
 	})
@@ -140,7 +140,7 @@ limit 1000`
 
 // handlerAges lists the handlers of all inboxes of the schema, those that came first first, up to a thousand; the newest
 // messages are up to limit.
-func (p *patient) handlerAges(ctx context.Context, limit int) (found []handlerAge, err error) {
+func (p *target) handlerAges(ctx context.Context, limit int) (found []handlerAge, err error) {
 	found, err = lookAll(ctx, p, []string{"enable_seqscan", "enable_bitmapscan"}, pgx.RowToStructByPos[handlerAge], handlerAgesSQL, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list the handlers of schema %s: %w", p.Schema, err)
@@ -152,7 +152,7 @@ func (p *patient) handlerAges(ctx context.Context, limit int) (found []handlerAg
 const countedOfDefault = 10_000
 
 // strayRows counts the messages in the inbox's default partition, up to 10,000: their day had no partition when they came.
-func (p *patient) strayRows(ctx context.Context) (n int64, err error) {
+func (p *target) strayRows(ctx context.Context) (n int64, err error) {
 	err = p.lookWithout(ctx, nil, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, p.inSchema(`select count(*) from (select from firstseen.inbox_default limit $1) d`), countedOfDefault).Scan(&n)
 	})

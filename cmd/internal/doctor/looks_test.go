@@ -35,7 +35,7 @@ func TestLooksForTroubleScanNoLargeTable(t *testing.T) {
 	}
 	_, err = db.Pool.Exec(t.Context(), `analyze`)
 	require.NoError(t, err)
-	p := newPatient(Case{Inbox: inbox, Timeout: time.Minute})
+	p := newTarget(Case{Inbox: inbox, Timeout: time.Minute})
 	p.pool = deduptest.Explained(t, db.DSN, &plans)
 
 	ctx := t.Context()
@@ -80,7 +80,7 @@ func TestTimestampsOfEarlierVersionsAreCounted(t *testing.T) {
 			values ($1, gen_random_uuid(), 'orders', $2, $3::text::timestamptz)`, scopes[0], i, text)
 		require.NoError(t, err)
 	}
-	p := newPatient(Case{Inbox: inbox, Timeout: time.Minute})
+	p := newTarget(Case{Inbox: inbox, Timeout: time.Minute})
 	p.pool = db.Pool
 	n, err := p.newest(t.Context(), 1000)
 	require.NoError(t, err)

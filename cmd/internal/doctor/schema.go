@@ -54,7 +54,7 @@ var schemaChecks = []Check{
 	},
 }
 
-func schemaVersion(ctx context.Context, p *patient, r *report) error {
+func schemaVersion(ctx context.Context, p *target, r *report) error {
 	found, err := one[struct{ Version int64 }](ctx, p,
 		`select coalesce(max(version_id) filter (where is_applied), 0) from firstseen.`+migrations.VersionTable)
 	var pg *pgconn.PgError
@@ -84,7 +84,7 @@ select to_regclass('firstseen.message_dedup') is not null,
 		from pg_index i where i.indexrelid = to_regclass('firstseen.message_dedup_pkey')), false),
 	coalesce((select c.relpersistence = 'u' from pg_class c where c.oid = to_regclass('firstseen.message_dedup')), false)`
 
-func schemaIDKey(ctx context.Context, p *patient, r *report) error {
+func schemaIDKey(ctx context.Context, p *target, r *report) error {
 	k, err := one[struct{ Table, Key, Valid, Unlogged bool }](ctx, p, idKeySQL)
 	switch {
 	case err != nil:
@@ -108,7 +108,7 @@ select p.proname::text, p.prosrc,
 from pg_proc p
 where p.pronamespace = (select oid from pg_namespace where nspname = $1)`
 
-func schemaFunctions(ctx context.Context, p *patient, r *report) error {
+func schemaFunctions(ctx context.Context, p *target, r *report) error {
 	want, err := migrations.Functions(migrations.Config{Schema: p.Schema})
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func compareFunction(want migrations.Function, have []migrations.Function) strin
 	return fault
 }
 
-func schemaPlan(ctx context.Context, p *patient, r *report) error {
+func schemaPlan(ctx context.Context, p *target, r *report) error {
 	plan, byKey, err := p.lookupPlan(ctx)
 	if err != nil {
 		return err
@@ -166,7 +166,7 @@ select w.trigger_name, w.table_name, coalesce((
 	where t.tgname = w.trigger_name and t.tgrelid = to_regclass('firstseen.' || w.table_name)), '')
 from (values ('positions_sealed', 'positions'), ('unsealed_sealed', 'unsealed')) w (trigger_name, table_name)`
 
-func schemaTriggers(ctx context.Context, p *patient, r *report) error {
+func schemaTriggers(ctx context.Context, p *target, r *report) error {
 	found, err := query[struct{ Trigger, Table, Enabled string }](ctx, p, triggersSQL)
 	for _, t := range found {
 		switch t.Enabled {
@@ -199,7 +199,7 @@ where has_table_privilege(r.oid, d.oid, 'delete')
 order by 1
 limit 20`
 
-func schemaRights(ctx context.Context, p *patient, r *report) error {
+func schemaRights(ctx context.Context, p *target, r *report) error {
 	found, err := query[struct{ Role, Rights string }](ctx, p, rightsSQL)
 	if err != nil {
 		return err
@@ -217,7 +217,7 @@ func schemaRights(ctx context.Context, p *patient, r *report) error {
 }
 
 // schemaLogin looks at the login that the config names, whoever asks.
-func schemaLogin(ctx context.Context, p *patient, r *report) error {
+func schemaLogin(ctx context.Context, p *target, r *report) error {
 	conf, err := p.Config.Pool()
 	if err != nil {
 		return errors.New("the config's connection string can't be read")

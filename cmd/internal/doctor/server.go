@@ -56,7 +56,7 @@ var serverChecks = []Check{
 	},
 }
 
-func postgresReachable(ctx context.Context, p *patient, r *report) error {
+func postgresReachable(ctx context.Context, p *target, r *report) error {
 	if p.DSN == "" {
 		return errors.New("no database is given")
 	}
@@ -69,7 +69,7 @@ func postgresReachable(ctx context.Context, p *patient, r *report) error {
 	return nil
 }
 
-func postgresVersion(ctx context.Context, p *patient, r *report) error {
+func postgresVersion(ctx context.Context, p *target, r *report) error {
 	version, err := one[struct {
 		Number int
 		Name   string
@@ -87,7 +87,7 @@ func postgresVersion(ctx context.Context, p *patient, r *report) error {
 	return nil
 }
 
-func postgresStandby(ctx context.Context, p *patient, r *report) error {
+func postgresStandby(ctx context.Context, p *target, r *report) error {
 	standby, err := one[struct{ Is bool }](ctx, p, `select pg_is_in_recovery()`)
 	if standby.Is {
 		r.fault("the server is a standby: nothing can be written there")
@@ -96,7 +96,7 @@ func postgresStandby(ctx context.Context, p *patient, r *report) error {
 	return err
 }
 
-func postgresEncoding(ctx context.Context, p *patient, r *report) error {
+func postgresEncoding(ctx context.Context, p *target, r *report) error {
 	encoding, err := one[struct{ Name string }](ctx, p, `select current_setting('server_encoding')`)
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ const collationSQL = `
 select coalesce(datcollversion, ''), coalesce(pg_database_collation_actual_version(oid), 'unknown')
 from pg_database where datname = current_database()`
 
-func postgresCollation(ctx context.Context, p *patient, r *report) error {
+func postgresCollation(ctx context.Context, p *target, r *report) error {
 	version, err := one[struct{ Number int }](ctx, p, `select current_setting('server_version_num')::int`)
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func postgresCollation(ctx context.Context, p *patient, r *report) error {
 	return nil
 }
 
-func postgresClock(ctx context.Context, p *patient, r *report) error {
+func postgresClock(ctx context.Context, p *target, r *report) error {
 	var skew, trip time.Duration
 	err := p.look(ctx, func(tx pgx.Tx) error {
 		var at time.Time
@@ -168,7 +168,7 @@ select current_setting('max_connections')::int - current_setting('superuser_rese
 	(select case when datconnlimit < 0 then 1000000 else datconnlimit end from pg_database where datname = current_database()),
 	(select count(*)::int from pg_stat_activity where datname = current_database())`
 
-func postgresConnections(ctx context.Context, p *patient, r *report) error {
+func postgresConnections(ctx context.Context, p *target, r *report) error {
 	c, err := one[struct{ Max, Used, RoleMax, RoleUsed, DatabaseMax, DatabaseUsed int }](ctx, p, connectionsSQL)
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func postgresConnections(ctx context.Context, p *patient, r *report) error {
 }
 
 // wantsConnections is what one process of the config opens at most.
-func (p *patient) wantsConnections() int {
+func (p *target) wantsConnections() int {
 	const usual = 8
 	if p.Config == nil || p.Config.Postgres.MaxConnections <= 0 {
 		return usual
@@ -205,7 +205,7 @@ type pooled struct {
 	lost    bool // a statement that was prepared was gone at the next
 }
 
-func postgresPooler(ctx context.Context, p *patient, r *report) error {
+func postgresPooler(ctx context.Context, p *target, r *report) error {
 	found, err := p.findPooler(ctx)
 	if err != nil {
 		return err
@@ -229,7 +229,7 @@ func postgresPooler(ctx context.Context, p *patient, r *report) error {
 // findPooler tells a pooler by the process number of the connection, which is the pooler's own and not the server's. Two
 // clients are then played: where the second meets the first one's connection, the first one's next statement goes to
 // another connection, and shows whether what it prepared is there.
-func (p *patient) findPooler(ctx context.Context) (found pooled, err error) {
+func (p *target) findPooler(ctx context.Context) (found pooled, err error) {
 	first, err := p.pool.Acquire(ctx)
 	if err != nil {
 		return found, err

@@ -43,7 +43,7 @@ const hiddenSQL = `
 select count(*) from pg_stat_activity
 where datname = current_database() and query = '<insufficient privilege>'`
 
-func longTransactions(ctx context.Context, p *patient, r *report) error {
+func longTransactions(ctx context.Context, p *target, r *report) error {
 	found, err := query[struct {
 		PID                      int32
 		Role, Application, State string
@@ -78,7 +78,7 @@ where not l.granted and w.datname = current_database() and w.pid <> pg_backend_p
 order by l.waitstart
 limit 10`
 
-func waitingForLocks(ctx context.Context, p *patient, r *report) error {
+func waitingForLocks(ctx context.Context, p *target, r *report) error {
 	found, err := query[struct {
 		PID                      int32
 		Application              string
@@ -106,7 +106,7 @@ func age(seconds float64) time.Duration {
 	return d.Round(time.Millisecond)
 }
 
-func preparedTransactions(ctx context.Context, p *patient, r *report) error {
+func preparedTransactions(ctx context.Context, p *target, r *report) error {
 	found, err := query[struct {
 		Name, Owner string
 		Seconds     float64
@@ -127,7 +127,7 @@ where not s.active
 order by 2 desc
 limit 10`
 
-func replicationSlots(ctx context.Context, p *patient, r *report) error {
+func replicationSlots(ctx context.Context, p *target, r *report) error {
 	found, err := query[struct {
 		Name string
 		Held int64

@@ -62,7 +62,7 @@ where lower(split_part(c, '=', 1)) = any($1) and r.rolname <> current_user
 order by 3, 1`
 
 // each gives the values of parameters to judge, those of this session and those of roles that consume.
-func (p *patient) each(ctx context.Context, judge func(setting), names ...string) error {
+func (p *target) each(ctx context.Context, judge func(setting), names ...string) error {
 	found, err := query[setting](ctx, p, settingsSQL, names)
 	for _, s := range found {
 		judge(s)
@@ -70,7 +70,7 @@ func (p *patient) each(ctx context.Context, judge func(setting), names ...string
 	return err
 }
 
-func settingIsolation(ctx context.Context, p *patient, r *report) error {
+func settingIsolation(ctx context.Context, p *target, r *report) error {
 	return p.each(ctx, func(s setting) {
 		if s.Value != "read committed" {
 			r.info("default_transaction_isolation is %s for %s", s.Value, s.Of)
@@ -79,7 +79,7 @@ func settingIsolation(ctx context.Context, p *patient, r *report) error {
 	}, "default_transaction_isolation")
 }
 
-func settingReadOnly(ctx context.Context, p *patient, r *report) error {
+func settingReadOnly(ctx context.Context, p *target, r *report) error {
 	return p.each(ctx, func(s setting) {
 		if isOn(s.Value) {
 			r.fault("default_transaction_read_only is on for %s", s.Of)
@@ -96,7 +96,7 @@ func isOn(value string) bool {
 	return false
 }
 
-func settingDurability(ctx context.Context, p *patient, r *report) error {
+func settingDurability(ctx context.Context, p *target, r *report) error {
 	return p.each(ctx, func(s setting) {
 		if !isOn(s.Value) {
 			r.fault("%s is off", s.Name)
@@ -105,7 +105,7 @@ func settingDurability(ctx context.Context, p *patient, r *report) error {
 	}, "fsync", "full_page_writes")
 }
 
-func settingSynchronous(ctx context.Context, p *patient, r *report) error {
+func settingSynchronous(ctx context.Context, p *target, r *report) error {
 	return p.each(ctx, func(s setting) {
 		if s.Value == "off" {
 			r.warn("synchronous_commit is off for %s", s.Of)
@@ -115,14 +115,14 @@ func settingSynchronous(ctx context.Context, p *patient, r *report) error {
 }
 
 // handlerLimit is how long a handler's call may take.
-func (p *patient) handlerLimit() time.Duration {
+func (p *target) handlerLimit() time.Duration {
 	if p.Config != nil && p.Config.Timeouts.Handler > 0 {
 		return p.Config.Timeouts.Handler
 	}
 	return 5 * time.Minute
 }
 
-func settingTimeouts(ctx context.Context, p *patient, r *report) error {
+func settingTimeouts(ctx context.Context, p *target, r *report) error {
 	limit := p.handlerLimit()
 	err := p.each(ctx, func(s setting) {
 		set, ok := parseSetting(s.Value)
@@ -150,7 +150,7 @@ func parseSetting(value string) (time.Duration, bool) {
 	return time.Duration(n * float64(of)), known
 }
 
-func settingPlans(ctx context.Context, p *patient, r *report) error {
+func settingPlans(ctx context.Context, p *target, r *report) error {
 	return p.each(ctx, func(s setting) {
 		switch {
 		case s.Name == "session_replication_role" && s.Value == "replica":
@@ -162,7 +162,7 @@ func settingPlans(ctx context.Context, p *patient, r *report) error {
 	}, "plan_cache_mode", "session_replication_role")
 }
 
-func settingAutovacuum(ctx context.Context, p *patient, r *report) error {
+func settingAutovacuum(ctx context.Context, p *target, r *report) error {
 	err := p.each(ctx, func(s setting) {
 		if !isOn(s.Value) {
 			r.warn("%s is off", s.Name)

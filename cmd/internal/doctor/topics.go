@@ -56,7 +56,7 @@ var topicChecks = []Check{
 	},
 }
 
-func topicsExist(ctx context.Context, p *patient, r *report) error {
+func topicsExist(ctx context.Context, p *target, r *report) error {
 	facts, err := p.facts(ctx)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func topicsExist(ctx context.Context, p *patient, r *report) error {
 	return nil
 }
 
-func topicsRecreated(ctx context.Context, p *patient, r *report) error {
+func topicsRecreated(ctx context.Context, p *target, r *report) error {
 	facts, err := p.facts(ctx)
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func topicsRecreated(ctx context.Context, p *patient, r *report) error {
 }
 
 // partitionsCutOff asks the partitions' leaders for the epochs that were read last. The positions are read before the ends.
-func partitionsCutOff(ctx context.Context, p *patient, r *report) error {
+func partitionsCutOff(ctx context.Context, p *target, r *report) error {
 	positions, err := p.positionsByPartition(ctx)
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func partitionsCutOff(ctx context.Context, p *patient, r *report) error {
 	return err
 }
 
-func topicsReplicated(ctx context.Context, p *patient, r *report) error {
+func topicsReplicated(ctx context.Context, p *target, r *report) error {
 	facts, err := p.facts(ctx)
 	for _, f := range facts {
 		switch {
@@ -136,7 +136,7 @@ func topicsReplicated(ctx context.Context, p *patient, r *report) error {
 	return err
 }
 
-func topicsInsync(ctx context.Context, p *patient, r *report) error {
+func topicsInsync(ctx context.Context, p *target, r *report) error {
 	return p.eachRead(ctx, r, func(f consumer.TopicFacts) {
 		if f.Replicas > 1 && f.MinInsync < 2 {
 			r.warn("the topic %s has %d replicas and min.insync.replicas %d", f.Name, f.Replicas, f.MinInsync)
@@ -145,7 +145,7 @@ func topicsInsync(ctx context.Context, p *patient, r *report) error {
 	})
 }
 
-func topicsCompacted(ctx context.Context, p *patient, r *report) error {
+func topicsCompacted(ctx context.Context, p *target, r *report) error {
 	return p.eachRead(ctx, r, func(f consumer.TopicFacts) {
 		if strings.Contains(f.Cleanup, "compact") {
 			r.warn("the topic %s has cleanup.policy %s", f.Name, f.Cleanup)
@@ -155,7 +155,7 @@ func topicsCompacted(ctx context.Context, p *patient, r *report) error {
 }
 
 // topicsOutliveIDs holds how long a topic may bring a message again against how long its handlers' IDs are kept.
-func topicsOutliveIDs(ctx context.Context, p *patient, r *report) error {
+func topicsOutliveIDs(ctx context.Context, p *target, r *report) error {
 	kept := p.Config.Retention
 	err := p.eachRead(ctx, r, func(f consumer.TopicFacts) {
 		for _, h := range p.handlersOf(f.Name) {
@@ -184,7 +184,7 @@ func forHowLong(f consumer.TopicFacts) string {
 	return "for " + (f.Retention + f.Segment).Round(time.Second).String()
 }
 
-func (p *patient) handlersOf(topic string) (names []string) {
+func (p *target) handlersOf(topic string) (names []string) {
 	for _, t := range p.Config.Topics {
 		if t.Name != topic {
 			continue
@@ -196,7 +196,7 @@ func (p *patient) handlersOf(topic string) (names []string) {
 	return names
 }
 
-func deadLetterTopic(ctx context.Context, p *patient, r *report) error {
+func deadLetterTopic(ctx context.Context, p *target, r *report) error {
 	if p.Config.DeadLetterTopic == "" {
 		r.ok("no dead letter topic is configured")
 		return nil

@@ -25,7 +25,7 @@ func (l *lab) theGroup(name string, committed, position int64) {
 
 // meanwhile has something happen while the check waits.
 func (l *lab) meanwhile(do func()) {
-	l.patient = func(p *patient) { p.wait = func(context.Context, time.Duration) { do() } }
+	l.target = func(p *target) { p.wait = func(context.Context, time.Duration) { do() } }
 }
 
 // topicAs is a trouble of a topic's settings.
@@ -58,7 +58,7 @@ func cutOffAt(fake *kfake.Cluster, end int64) {
 }
 
 var kafkaTroubles = map[string][]trouble{
-	"kafka.reachable": {configured(Fault, `connection refused`, func(c *config.Config) { c.Kafka.Brokers = config.List{"127.0.0.1:1"} }).patiently(time.Second)},
+	"kafka.reachable": {configured(Fault, `connection refused`, func(c *config.Config) { c.Kafka.Brokers = config.List{"127.0.0.1:1"} }).within(time.Second)},
 	"kafka.version": {
 		{Fault, `seem to be v2.0; firstseen needs 2.1`, func(l *lab) {
 			speaks(l.ownWith(3, nil, kfake.MaxVersions(kversion.V2_0_0())).Cluster, kversion.V2_0_0())
@@ -176,9 +176,9 @@ func (l *lab) deny() {
 	})
 }
 
-// patiently is a trouble with a time limit.
-func (tr trouble) patiently(d time.Duration) trouble {
-	return trouble{tr.level, tr.seen, func(l *lab) { tr.make(l); l.patient = func(p *patient) { p.Timeout = d } }}
+// within is a trouble with a time limit.
+func (tr trouble) within(d time.Duration) trouble {
+	return trouble{tr.level, tr.seen, func(l *lab) { tr.make(l); l.target = func(p *target) { p.Timeout = d } }}
 }
 
 // topic is a trouble with another topic on the lab's broker.

@@ -40,10 +40,10 @@ const faraway = "broker.example:9092"
 
 var configTroubles = map[string][]trouble{
 	"config.loads": {{Fault, `topics\[0\].name: is missing`, func(l *lab) {
-		l.patient = func(p *patient) {
+		l.target = func(p *target) {
 			p.ConfigErr = &config.Error{Faults: []config.Fault{{Key: "topics[0].name", Text: "is missing"}}}
 		}
-	}}, {Fault, `no way`, func(l *lab) { l.patient = func(p *patient) { p.ConfigErr = errors.New("no way") } }}},
+	}}, {Fault, `no way`, func(l *lab) { l.target = func(p *target) { p.ConfigErr = errors.New("no way") } }}},
 	"config.secret_files": {{Warning, `dsn has mode 0644: every user`, func(l *lab) {
 		name := filepath.Join(l.t.TempDir(), "dsn")
 		require.NoError(l.t, os.WriteFile(name, []byte("postgres://"), 0o600))
@@ -52,7 +52,7 @@ var configTroubles = map[string][]trouble{
 	}}, {Warning, `firstseen.yaml has mode 0644`, func(l *lab) {
 		name := filepath.Join(l.t.TempDir(), "firstseen.yaml")
 		require.NoError(l.t, os.WriteFile(name, []byte("kafka: {sasl: {password: hunter2}}"), 0o644))
-		l.patient = func(p *patient) { p.ConfigFile = name }
+		l.target = func(p *target) { p.ConfigFile = name }
 	}}},
 	"config.http": {
 		configured(Warning, `0.0.0.0:8080 without TLS: the token`, func(c *config.Config) { c.HTTP.Listen, c.HTTP.ReadToken = "0.0.0.0:8080", "x" }),
@@ -77,8 +77,8 @@ var configTroubles = map[string][]trouble{
 var serverTroubles = map[string][]trouble{
 	"postgres.reachable": {configured(Fault, `connection refused`, func(c *config.Config) { c.Postgres.DSN = "postgres://127.0.0.1:1/app" })},
 	"postgres.version": {
-		{Fault, `firstseen needs 14`, func(l *lab) { l.patient = func(p *patient) { p.major = 13 } }},
-		{Info, `this build was tested with`, func(l *lab) { l.patient = func(p *patient) { p.major = 19 } }},
+		{Fault, `firstseen needs 14`, func(l *lab) { l.target = func(p *target) { p.major = 13 } }},
+		{Info, `this build was tested with`, func(l *lab) { l.target = func(p *target) { p.major = 19 } }},
 	},
 	"postgres.standby": {{Fault, `is a standby`, func(l *lab) {
 		scratch, err := child.NewScratch("standby", child.Unprivileged())
@@ -102,9 +102,9 @@ var serverTroubles = map[string][]trouble{
 		l.heal(func() { l.sql(`update pg_database set datcollversion = null where datname = current_database()`) })
 	}}},
 	"postgres.clock": {{Warning, `clock is 59m\S+ ahead of`, func(l *lab) {
-		l.patient = func(p *patient) { p.now = func() time.Time { return time.Now().Add(-time.Hour + 10*time.Second) } }
+		l.target = func(p *target) { p.now = func() time.Time { return time.Now().Add(-time.Hour + 10*time.Second) } }
 	}}, {Warning, `clock is 1h\S+ behind`, func(l *lab) {
-		l.patient = func(p *patient) { p.now = func() time.Time { return time.Now().Add(time.Hour) } }
+		l.target = func(p *target) { p.now = func() time.Time { return time.Now().Add(time.Hour) } }
 	}}},
 	"postgres.connections": {
 		configured(Fault, `the server allows 197 connections, and each process wants up to 1000`, func(c *config.Config) { c.Postgres.MaxConnections = 1000 }),
@@ -156,7 +156,7 @@ func (l *lab) waitForALock() {
 // asConsumer has the config log in as a role, and the doctor as the superuser.
 func (l *lab) asConsumer(role string) {
 	l.also(func(c *config.Config) { c.Postgres.DSN = config.Secret(l.dsnOf(role)) })
-	l.patient = func(p *patient) { p.DSN = l.db.DSN }
+	l.target = func(p *target) { p.DSN = l.db.DSN }
 }
 
 // dsnOf names the database, as a role.
@@ -280,7 +280,7 @@ var runningTroubles = map[string][]trouble{
 			l.sql(`create role payments login; revoke execute on function book from public`)
 			l.heal(func() { l.sql(`drop role payments; grant execute on function book to public`) })
 			l.also(func(c *config.Config) { c.Postgres.DSN = config.Secret(l.dsnOf("payments")) })
-			l.patient = func(p *patient) { p.DSN = l.db.DSN } // whoever asks
+			l.target = func(p *target) { p.DSN = l.db.DSN } // whoever asks
 		}},
 	},
 	"handlers.webhooks": {configured(Warning, `handler hook: reach 127.0.0.1:1: .*refused`, func(c *config.Config) {
@@ -364,7 +364,7 @@ var storedTroubles = map[string][]trouble{
 		{Fault, `the role payments is not there`, func(l *lab) {
 			dsn := strings.Replace(l.db.DSN, "postgres://postgres", "postgres://payments", 1)
 			l.also(func(c *config.Config) { c.Postgres.DSN = config.Secret(dsn) })
-			l.patient = func(p *patient) { p.DSN = l.db.DSN }
+			l.target = func(p *target) { p.DSN = l.db.DSN }
 		}},
 	},
 	"inbox.partitions": {table(Warning, `there is no partition for \d{4}`,
@@ -458,10 +458,10 @@ func (l *lab) requireNoOverdueLaneOfWhatIsPaused(t *testing.T) {
 	troubles["lanes.overdue"][0].make(l)
 	checks, err := Select([]string{"lanes.overdue"})
 	require.NoError(t, err)
-	require.Equal(t, Warning, Worst(l.examine(&checks[0])))
+	require.Equal(t, Warning, Worst(l.check(&checks[0])))
 	for _, pause := range [][2]string{{"handler", handler}, {"topic", "x"}} {
 		l.sql(fmt.Sprintf(pauseSQL, pause[0], pause[1], "0"))
-		require.Equal(t, OK, Worst(l.examine(&checks[0])))
+		require.Equal(t, OK, Worst(l.check(&checks[0])))
 		l.sql(`truncate firstseen.pauses`)
 	}
 }
@@ -472,7 +472,7 @@ func (l *lab) requireHandlersThatCameTogetherAreNotARename(t *testing.T) {
 	l.heal(func() { l.sql(`delete from firstseen.scopes where handler = 'idle'`) })
 	checks, err := Select([]string{"inbox.renamed"})
 	require.NoError(t, err)
-	require.Equal(t, OK, Worst(l.examine(&checks[0])))
+	require.Equal(t, OK, Worst(l.check(&checks[0])))
 }
 
 func TestTimesOfPostgresAreRead(t *testing.T) {

@@ -30,7 +30,7 @@ from pg_database
 order by greatest(age(datfrozenxid), mxid_age(datminmxid)) desc
 limit 1`
 
-func vacuumFreeze(ctx context.Context, p *patient, r *report) error {
+func vacuumFreeze(ctx context.Context, p *target, r *report) error {
 	a, err := one[struct {
 		Database                           string
 		Age, MultiAge, MaxAge, MaxMultiAge int64
@@ -60,7 +60,7 @@ where schemaname = $1 and n_dead_tup > $2 and n_dead_tup > n_live_tup / 5
 order by n_dead_tup desc
 limit 10`
 
-func vacuumDeadRows(ctx context.Context, p *patient, r *report) error {
+func vacuumDeadRows(ctx context.Context, p *target, r *report) error {
 	tables, err := query[struct {
 		Name       string
 		Dead, Live int64
@@ -77,7 +77,7 @@ func vacuumDeadRows(ctx context.Context, p *patient, r *report) error {
 	return err
 }
 
-func vacuumIndex(ctx context.Context, p *patient, r *report) error {
+func vacuumIndex(ctx context.Context, p *target, r *report) error {
 	const tooLarge = 2.5
 	s, err := p.store.Size(ctx)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/firstseen/firstseen/migrations/dial"
 )
 
-// Case is what is to be examined.
+// Case is what is to be checked.
 type Case struct {
 	// Config is the config of `firstseen run`; nil where there is none. ConfigFile is where it was read from, and
 	// ConfigErr what is wrong with it: what it does say is used all the same.
@@ -63,8 +63,8 @@ var usual = limits{
 	dead: 7 * 24 * time.Hour, pause: 3 * time.Second, renamed: 7 * 24 * time.Hour, sample: 10_000,
 }
 
-// patient is a case at work: its connections, and what was asked already.
-type patient struct {
+// target is a case at work: its connections, and what was asked already.
+type target struct {
 	Case
 	limits limits
 	now    func() time.Time
@@ -89,14 +89,14 @@ type patient struct {
 	topics     []consumer.TopicFacts
 }
 
-func newPatient(c Case) *patient {
+func newTarget(c Case) *target {
 	if c.Timeout <= 0 {
 		c.Timeout = 10 * time.Second
 	}
 	if c.Schema == "" {
 		c.Schema = migrations.DefaultSchema
 	}
-	return &patient{Case: c, limits: usual, now: time.Now, wait: func(ctx context.Context, d time.Duration) {
+	return &target{Case: c, limits: usual, now: time.Now, wait: func(ctx context.Context, d time.Duration) {
 		timer := time.NewTimer(d)
 		defer timer.Stop()
 		select {
@@ -106,7 +106,7 @@ func newPatient(c Case) *patient {
 	}}
 }
 
-func (p *patient) close() {
+func (p *target) close() {
 	if p.pool != nil {
 		p.pool.Close()
 	}
@@ -116,7 +116,7 @@ func (p *patient) close() {
 }
 
 // provide connects to what a check needs. What was refused once is not asked again.
-func (p *patient) provide(ctx context.Context, n need) error {
+func (p *target) provide(ctx context.Context, n need) error {
 	if n&(needsConfig|needsKafka) != 0 && p.Config == nil {
 		return errors.New("no config is given")
 	}
@@ -144,7 +144,7 @@ func (p *patient) provide(ctx context.Context, n need) error {
 }
 
 // connect opens the pool and has the server answer.
-func (p *patient) connect(ctx context.Context) error {
+func (p *target) connect(ctx context.Context) error {
 	if p.reached || p.poolErr != nil {
 		return p.poolErr
 	}
@@ -153,7 +153,7 @@ func (p *patient) connect(ctx context.Context) error {
 	return p.poolErr
 }
 
-func (p *patient) open(ctx context.Context) error {
+func (p *target) open(ctx context.Context) error {
 	if p.DSN == "" {
 		return errors.New("no database is given")
 	}
@@ -178,7 +178,7 @@ func (p *patient) open(ctx context.Context) error {
 var errOtherSchema = errors.New("the schema is not the one that this build needs, see schema.version")
 
 // checkSchema looks at the schema's version.
-func (p *patient) checkSchema(ctx context.Context) error {
+func (p *target) checkSchema(ctx context.Context) error {
 	if p.schema == nil {
 		p.schema = &report{}
 		if p.schemaErr = schemaVersion(ctx, p, p.schema); p.schemaErr == nil && Worst(p.schema.found) > OK {
@@ -189,7 +189,7 @@ func (p *patient) checkSchema(ctx context.Context) error {
 }
 
 // attach opens the inbox.
-func (p *patient) attach(ctx context.Context) error {
+func (p *target) attach(ctx context.Context) error {
 	if p.store != nil || p.storeErr != nil {
 		return p.storeErr
 	}
@@ -205,7 +205,7 @@ func (p *patient) attach(ctx context.Context) error {
 	return p.storeErr
 }
 
-func (p *patient) onlyInbox(ctx context.Context) (string, error) {
+func (p *target) onlyInbox(ctx context.Context) (string, error) {
 	inboxes, err := dedup.Inboxes(ctx, p.pool, p.Schema)
 	switch {
 	case err != nil:
@@ -219,7 +219,7 @@ func (p *patient) onlyInbox(ctx context.Context) (string, error) {
 }
 
 // join has the cluster answer.
-func (p *patient) join(ctx context.Context) error {
+func (p *target) join(ctx context.Context) error {
 	if p.settings != nil || p.clusterErr != nil {
 		return p.clusterErr
 	}
@@ -243,12 +243,12 @@ func (p *patient) join(ctx context.Context) error {
 }
 
 // look reads in one transaction, in which each statement has the time that ctx leaves.
-func (p *patient) look(ctx context.Context, do func(pgx.Tx) error) error {
+func (p *target) look(ctx context.Context, do func(pgx.Tx) error) error {
 	return p.lookWithout(ctx, nil, do)
 }
 
 // lookWithout does so where the planner does without what off names, settings such as enable_seqscan, where it can.
-func (p *patient) lookWithout(ctx context.Context, off []string, do func(pgx.Tx) error) error {
+func (p *target) lookWithout(ctx context.Context, off []string, do func(pgx.Tx) error) error {
 	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}
 	return pgx.BeginTxFunc(ctx, p.pool, options, func(tx pgx.Tx) error {
 		left := p.Timeout
@@ -270,17 +270,17 @@ func (p *patient) lookWithout(ctx context.Context, off []string, do func(pgx.Tx)
 }
 
 // inSchema spells a statement, which is written for the schema firstseen, for the case's.
-func (p *patient) inSchema(sql string) string {
+func (p *target) inSchema(sql string) string {
 	return migrations.Schema(p.Schema).SQL(sql)
 }
 
 // query reads rows into structs, column by column.
-func query[T any](ctx context.Context, p *patient, sql string, args ...any) ([]T, error) {
+func query[T any](ctx context.Context, p *target, sql string, args ...any) ([]T, error) {
 	return lookAll(ctx, p, nil, pgx.RowToStructByPos[T], sql, args...)
 }
 
 // one reads one row.
-func one[T any](ctx context.Context, p *patient, sql string, args ...any) (found T, err error) {
+func one[T any](ctx context.Context, p *target, sql string, args ...any) (found T, err error) {
 	rows, err := query[T](ctx, p, sql, args...)
 	if err == nil && len(rows) != 1 {
 		err = fmt.Errorf("%d rows instead of one", len(rows))
@@ -292,6 +292,6 @@ func one[T any](ctx context.Context, p *patient, sql string, args ...any) (found
 }
 
 // texts reads rows of one text.
-func texts(ctx context.Context, p *patient, sql string, args ...any) ([]string, error) {
+func texts(ctx context.Context, p *target, sql string, args ...any) ([]string, error) {
 	return lookAll(ctx, p, nil, pgx.RowTo[string], sql, args...)
 }
