@@ -2,11 +2,15 @@ package devstack
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest/child"
@@ -129,4 +133,51 @@ func (s *stack) closePostgres(out io.Writer) {
 		return
 	}
 	say(out, "Postgres is stopped; its data, in %s, is removed (--data DIR keeps it)", dir)
+}
+
+// names are those of everything that a run makes.
+type names struct {
+	Topic  string
+	Group  string
+	Schema string // firstseen's tables
+	Bank   string // the handler's tables
+}
+
+// newNames gives plain names where all is embedded and thrown away, and else ones that nobody has yet.
+func newNames(o *Options) names {
+	if o.Kafka == "" && o.Postgres == "" && o.Data == "" {
+		return names{Topic: "movements", Group: "bank", Schema: "firstseen", Bank: "bank"}
+	}
+	run := fmt.Sprintf("%08x", rand.Uint32())
+	return names{
+		Topic: "firstseen-dev-" + run, Group: "firstseen-dev-" + run,
+		Schema: "firstseen_dev_" + run, Bank: "firstseen_dev_" + run + "_bank",
+	}
+}
+
+// searchPath has statements find the bank's tables, then firstseen's.
+func (n names) searchPath() string { return n.Bank + ", " + n.Schema }
+
+// Servers runs a Postgres and a broker, both empty, until ctx ends, and says on out where they are, as lines for a shell.
+// What was in them is gone afterwards.
+func Servers(ctx context.Context, out io.Writer) (err error) {
+	postgres, err := pgserver.Start(ctx, pgserver.Config{})
+	if err != nil {
+		return fmt.Errorf("start the embedded Postgres: %w", err)
+	}
+	defer func() { err = errors.Join(err, postgres.Close()) }()
+	broker, err := kfake.NewCluster(kfake.NumBrokers(1))
+	if err != nil {
+		return fmt.Errorf("start the embedded broker: %w", err)
+	}
+	defer broker.Close()
+	say(out, "export POSTGRES=%s", quoted(postgres.DSN(pgserver.Superuser)))
+	say(out, "export KAFKA=%s", quoted(broker.ListenAddrs()[0]))
+	<-ctx.Done()
+	return nil
+}
+
+// quoted is text as one word of a shell.
+func quoted(text string) string {
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
