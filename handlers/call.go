@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sort"
 	"time"
 
 	"github.com/firstseen/firstseen/dedup"
@@ -44,6 +45,37 @@ var (
 
 // attempt has a handler handle messages. Where it fails, so many of them as it returns are done and behind a savepoint.
 type attempt func(ctx context.Context) (kept int, err error)
+
+// attempt hands messages over: to a queue stretches of them, behind each a savepoint, else one. undo has a queue begin with
+// taking back what an earlier call did.
+func (r *run) attempt(undo bool, stretches ...[]dedup.Message) attempt {
+	tx := r.tx.Handler()
+	if q, ok := r.pipelined(); ok {
+		return func(ctx context.Context) (int, error) { return q.handle(ctx, tx, round{undo, stretches}) }
+	}
+	return func(ctx context.Context) (int, error) { return 0, r.target.handler.HandleBatch(ctx, tx, stretches[0]) }
+}
+
+// pipelined says whether savepoints go along with what the handler sends. Where the commit has failed they can't: what is
+// deferred has to be checked before.
+func (r *run) pipelined() (q queue, ok bool) {
+	q, ok = r.target.handler.(queue)
+	return q, ok && (r.known == nil || !r.known.deferred)
+}
+
+// messagesOf are a part of the batch's own slice, where nothing is left out in between.
+func (r *run) messagesOf(entries []*dedup.Entry) []dedup.Message {
+	n := len(entries)
+	at := sort.Search(len(r.all), func(i int) bool { return r.all[i].Offset >= entries[0].Message.Offset })
+	if at+n <= len(r.all) && entries[0].Message == &r.all[at] && entries[n-1].Message == &r.all[at+n-1] {
+		return r.all[at : at+n : at+n]
+	}
+	ms := make([]dedup.Message, n)
+	for i, e := range entries {
+		ms[i] = *e.Message
+	}
+	return ms
+}
 
 // call makes an attempt in a goroutine of its own: only so can it be survived whatever the handler does, and left behind
 // if it never returns.

@@ -78,11 +78,12 @@ func (d *dispatcher) settle(ctx context.Context, calls []*delivery) error {
 	}
 	defer tx.Rollback(ctx)
 	r := &run{p: d.p, tx: tx, target: d.target}
+	isolated := newIsolation(r)
 	for i := range batch.Entries {
 		e := &batch.Entries[i]
 		lane := laneOf{e.Scope, e.Lane}
 		if call := pending[lane]; call.message != nil && call.message.ID == e.Message.ID {
-			r.outcome(ctx, e, call)
+			isolated.outcome(ctx, e, call)
 			delete(pending, lane)
 		}
 	}
@@ -109,15 +110,15 @@ func (d *dispatcher) uncount(ctx context.Context, call *delivery) error {
 }
 
 // outcome brings the entry of a call to its state. Of one that was not made it stays as it is: parked, and due.
-func (r *run) outcome(ctx context.Context, e *dedup.Entry, call *delivery) {
+func (s *isolation) outcome(ctx context.Context, e *dedup.Entry, call *delivery) {
 	if call.counted {
 		e.Attempts--
 	}
 	switch {
 	case call.buried:
-		_ = r.bury(ctx, []*dedup.Entry{e})
+		_ = s.bury(ctx, []*dedup.Entry{e})
 	case call.tried && call.err != nil:
-		r.fail(ctx, e, call.err)
+		s.fail(ctx, e, call.err)
 	case call.tried:
 		e.State, e.Reason, e.Error = dedup.Processed, "", ""
 	}

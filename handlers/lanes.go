@@ -154,7 +154,7 @@ func (p *Processor) workTogether(ctx context.Context, target *registered, claims
 	if p.circuits[target].probes() {
 		each = 1
 	}
-	err := p.again(ctx, each*len(claims), func(known *findings) error {
+	err := runTransaction(ctx, each*len(claims), func(known *findings) error {
 		tx, batch, loan, err := p.load(ctx, claims, each)
 		if err != nil {
 			return err

@@ -40,6 +40,9 @@ func (p *pace) failed(behind int) {
 	p.apart, p.since = distance, 0
 }
 
+// remembers says whether a message has failed lately.
+func (p *pace) remembers() bool { return p.distance() > 0 }
+
 func (p *pace) distance() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

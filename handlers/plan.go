@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"errors"
-	"sort"
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/failure"
@@ -68,15 +67,15 @@ func inFailedTransaction(err error) bool {
 }
 
 // plan picks entries for a call, up to the limits: not those that have failed, nor those that wait behind one.
-func (r *run) plan(entries []*dedup.Entry) call {
+func (s *isolation) plan(entries []*dedup.Entry) call {
 	c := call{entries: entries}
-	left, length, most := r.limits()
+	left, length, most := s.limits()
 	waiting := map[laneOf]bool{}
 	for i, e := range entries {
 		if left == 0 {
 			break
 		}
-		if r.passesOver(e, waiting) {
+		if s.passesOver(e, waiting) {
 			continue
 		}
 		last := len(c.stretches) - 1
@@ -93,53 +92,39 @@ func (r *run) plan(entries []*dedup.Entry) call {
 }
 
 // limits is how many messages to hand over in one call, how many in a stretch, and how many stretches.
-func (r *run) limits() (messages, length, stretches int) {
-	_, each := r.target.handler.(each)
-	_, pipelined := r.pipelined()
+func (s *isolation) limits() (messages, length, stretches int) {
+	_, each := s.target.handler.(each)
+	_, pipelined := s.pipelined()
 	switch {
-	case r.known.alone, r.target.singly.Load():
+	case s.known.alone, s.target.singly.Load():
 		return 1, 1, 1
-	case r.suspects > 0:
-		half := (r.suspects + 1) / 2
+	case s.suspects > 0:
+		half := (s.suspects + 1) / 2
 		return half, half, 1
 	case pipelined:
-		return min(r.pace.call(), mostQueued), r.pace.stretch(), unlimited
+		return min(s.pace.call(), mostQueued), s.pace.stretch(), unlimited
 	case each:
-		return unlimited, r.pace.stretch(), 1
+		return unlimited, s.pace.stretch(), 1
 	}
-	return unlimited, r.pace.call(), 1
+	return unlimited, s.pace.call(), 1
 }
 
 // passesOver says whether an entry is left out of a call. waiting has the lanes of those that were, and will be parked.
-func (r *run) passesOver(e *dedup.Entry, waiting map[laneOf]bool) bool {
-	if v := r.verdict(e); v != nil {
+func (s *isolation) passesOver(e *dedup.Entry, waiting map[laneOf]bool) bool {
+	if v := s.verdict(e); v != nil {
 		if v.entry.State == dedup.Parked {
 			waiting[laneOf{e.Scope, v.entry.Lane}] = true
 		}
 		return true
 	}
-	return len(r.blocked)+len(waiting) > 0 && (r.blocks(e) != nil || waiting[laneOf{e.Scope, r.laneOf(e)}])
+	return len(s.blocked)+len(waiting) > 0 && (s.blocks(e) != nil || waiting[laneOf{e.Scope, s.laneOf(e)}])
 }
 
 // messages are those of a call.
-func (r *run) messages(c call) [][]dedup.Message {
+func (s *isolation) messages(c call) [][]dedup.Message {
 	stretches := make([][]dedup.Message, len(c.stretches))
-	for i, s := range c.stretches {
-		stretches[i] = r.messagesOf(c.entries[s.from:s.to])
+	for i, part := range c.stretches {
+		stretches[i] = s.messagesOf(c.entries[part.from:part.to])
 	}
 	return stretches
-}
-
-// messagesOf are a part of the batch's own slice, where nothing is left out in between.
-func (r *run) messagesOf(entries []*dedup.Entry) []dedup.Message {
-	n := len(entries)
-	at := sort.Search(len(r.all), func(i int) bool { return r.all[i].Offset >= entries[0].Message.Offset })
-	if at+n <= len(r.all) && entries[0].Message == &r.all[at] && entries[n-1].Message == &r.all[at+n-1] {
-		return r.all[at : at+n : at+n]
-	}
-	ms := make([]dedup.Message, n)
-	for i, e := range entries {
-		ms[i] = *e.Message
-	}
-	return ms
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/instruments"
@@ -60,119 +59,71 @@ var ErrNoID = errors.New("the message's ID is the nil or the max UUID, which sta
 // Errors: dedup.ErrFenced and *dedup.MovedError; ErrNoID where a message was never given an ID; anything else is Postgres or
 // the way to it, and no attempt is counted.
 func (p *Processor) Process(ctx context.Context, b Batch) (Result, error) {
-	var targets []*registered
-	if len(b.Messages) > 0 {
-		topic := b.Messages[0].Topic
-		if targets = p.cfg.Handlers.byTopic[topic]; len(targets) == 0 {
-			return Result{}, fmt.Errorf("process %s: the topic has no handler", topic)
-		}
+	targets, err := p.targets(b.Messages)
+	if err != nil {
+		return Result{}, err
 	}
-	for i := range b.Messages {
-		if m := &b.Messages[i]; m.ID == uuid.Nil || m.ID == uuid.Max {
-			return Result{}, fmt.Errorf("process %s/%d@%d: %w", m.Topic, m.Partition, m.Offset, ErrNoID)
-		}
-	}
-	var result Result
 	defer p.work.begin()()
-	err := p.again(ctx, len(b.Messages)*len(targets), func(known *findings) (err error) {
-		result, err = p.once(ctx, b, targets, known)
-		return err
-	})
-	if err != nil && len(b.Messages) > 0 {
-		p.work.failed(spanOf(&b.Messages[0], &b.Messages[len(b.Messages)-1]), err, targets...)
+	result, err := p.transact(ctx, &b, targets, nil)
+	if err != nil {
+		result, err = p.transactAgain(ctx, &b, targets, err)
 	}
-	if err == nil && result.Parked > 0 {
+	if result.Parked > 0 {
 		p.wakes.ring(targets)
 	}
 	return result, err
 }
 
-// findings are what transactions over the same messages have found out before they were lost.
-type findings struct {
-	failed   map[messageOf]error // messages that cost a transaction
-	apart    map[messageOf]bool  // one of them took a handler's whole time: each is to be handled by itself, in its lane
-	alone    bool                // it is not known which message does: handle them one at a time
-	deferred bool                // the commit failed: check after each call what would be checked there
-	patient  bool                // the transaction has met three deadlocks: they are the handler's failure now
-}
-
-// again runs a transaction until it is through or fails in a way that only time can mend: anew after a deadlock, and
-// anew, with what was found out, after a handler that cost it. Each loss settles a message or has them handled
-// alone, so that there is an end.
-func (p *Processor) again(ctx context.Context, messages int, transaction func(*findings) error) error {
-	known := &findings{failed: map[messageOf]error{}, apart: map[messageOf]bool{}}
-	concurrent := 0
-	for range 2*messages + 8 {
-		err := transaction(known)
-		var lost *lostError
-		switch {
-		case err == nil:
-			return nil
-		case errors.As(err, &lost) && lost.atCommit && known.alone && known.deferred:
-			return err
-		case errors.As(err, &lost) && lost.atCommit:
-			known.alone, known.deferred = known.alone || known.deferred, true
-		case errors.As(err, &lost) && lost.apart != nil:
-			for _, of := range lost.apart {
-				known.apart[of] = true
-			}
-		case errors.As(err, &lost) && lost.of != messageOf{}:
-			known.failed[lost.of] = lost.err
-		case errors.As(err, &lost):
-			known.alone = true
-		case errors.As(err, new(*repeatError)), classify(ctx, err, false) == ofConcurrency:
-			concurrent++
-			known.patient = concurrent >= 3
-		default:
-			return err
+// targets are the handlers of messages of one topic.
+func (p *Processor) targets(ms []dedup.Message) ([]*registered, error) {
+	if len(ms) == 0 {
+		return nil, nil
+	}
+	targets := p.cfg.Handlers.byTopic[ms[0].Topic]
+	if len(targets) == 0 {
+		return nil, fmt.Errorf("process %s: the topic has no handler", ms[0].Topic)
+	}
+	for i := range ms {
+		if m := &ms[i]; m.ID == uuid.Nil || m.ID == uuid.Max {
+			return nil, fmt.Errorf("process %s/%d@%d: %w", m.Topic, m.Partition, m.Offset, ErrNoID)
 		}
 	}
-	return errors.New("the batch's transaction was lost again and again")
+	return targets, nil
 }
 
-// once is one transaction over a batch.
-func (p *Processor) once(ctx context.Context, b Batch, targets []*registered, known *findings) (Result, error) {
-	batch := &dedup.Batch{Position: b.Position, Next: b.Next, LeaderEpoch: b.LeaderEpoch, Replayed: b.Replayed}
-	var err error
-	if batch.Entries, err = entries(ctx, b.Messages, targets, p.cfg.Store.Scopes); err != nil {
+// transact is one transaction over a batch. known is what was found out by those that were lost; nil: none was.
+func (p *Processor) transact(ctx context.Context, b *Batch, targets []*registered, known *findings) (Result, error) {
+	entries, err := entries(ctx, b.Messages, targets, p.cfg.Store.Scopes)
+	if err != nil {
 		return Result{}, err
 	}
-	tx, err := p.accept(ctx, batch)
+	tx, err := p.accept(ctx, &dedup.Batch{Position: b.Position, Next: b.Next, LeaderEpoch: b.LeaderEpoch, Entries: entries,
+		Replayed: b.Replayed})
 	if err != nil {
 		return Result{}, err
 	}
 	defer tx.Rollback(ctx)
 	p.cfg.Observe(StageAccepted)
+	runs := make([]run, len(targets))
 	unkept := false
-	var failing []*run
 	for i, target := range targets {
-		why, stops := p.circuits[target].stops()
-		stops = stops && target.detached == nil
-		parks := stops || b.Apart || target.detached != nil || !b.Replayed && p.rests(target)
-		mine := batch.Entries[i*len(b.Messages) : (i+1)*len(b.Messages)]
-		todo, joined, err := p.todo(ctx, tx, target, mine, parks)
+		todo, joined, err := p.todo(ctx, tx, b, target, entries[i*len(b.Messages):(i+1)*len(b.Messages)])
 		if err != nil {
 			return Result{}, err
 		}
-		setApart(mine, b.Apart && target.detached == nil)
-		if stops {
-			excuse(mine, why)
-		}
-		r := &run{p: p, tx: tx, target: target, pace: &target.pace, all: b.Messages, unkept: unkept || joined, known: known}
+		r := &runs[i]
+		*r = run{p: p, tx: tx, target: target, pace: &target.pace, all: b.Messages, unkept: unkept || joined, known: known}
 		if err := r.handle(ctx, todo); err != nil {
 			return Result{}, err
 		}
 		unkept = r.unkept
-		if r.tries != nil {
-			failing = append(failing, r)
-		}
 	}
 	p.cfg.Observe(StageHandled)
 	if err := p.commit(ctx, tx); err != nil {
 		return Result{}, err
 	}
 	p.cfg.Observe(StageCommitted)
-	return p.committed(b.Messages, batch.Entries, targets, failing), nil
+	return p.committed(b.Messages, entries, runs), nil
 }
 
 func (p *Processor) accept(ctx context.Context, batch *dedup.Batch) (*dedup.Tx, error) {
@@ -182,52 +133,24 @@ func (p *Processor) accept(ctx context.Context, batch *dedup.Batch) (*dedup.Tx, 
 	return tx, err
 }
 
-// commit ends a transaction. What a handler left to the commit may fail there: a deferred constraint, say. That costs
-// the transaction.
-func (p *Processor) commit(ctx context.Context, tx *dedup.Tx) error {
-	ctx, span := p.telemetry.child(ctx, "commit")
-	err := tx.Commit(ctx)
-	instruments.End(span, err)
-	var pg *pgconn.PgError
-	switch {
-	case err == nil:
-		return nil
-	case classify(ctx, err, true) != ofHandler:
-		return err
-	case errors.As(err, &pg), errors.Is(err, dedup.ErrBusy), errors.Is(err, dedup.ErrAborted):
-		return &lostError{atCommit: true, err: err}
-	}
-	return err
-}
-
-// excuse says of messages that were parked unseen why they wait.
-func excuse(entries []dedup.Entry, why string) {
-	for i := range entries {
-		if e := &entries[i]; e.Outcome == dedup.New && e.State == dedup.Parked {
-			e.Reason, e.Error = reasonUnavailable, why
-		}
-	}
-}
-
 // todo gives the entries that the handler is to see now. The others are settled: copies, messages without an ID,
-// messages that have to wait behind an unfinished one, and all of a handler that parks: a detached one, or one that rests.
+// messages that have to wait behind an unfinished one, and all of a handler that sees none now.
 // joined says that lanes are locked, which an Undo must not undo.
-func (p *Processor) todo(ctx context.Context, tx *dedup.Tx, target *registered, entries []dedup.Entry, parks bool) (todo []*dedup.Entry, joined bool, err error) {
+func (p *Processor) todo(ctx context.Context, tx *dedup.Tx, b *Batch, target *registered, entries []dedup.Entry) (
+	todo []*dedup.Entry, joined bool, err error) {
+	how, parks := p.parks(b, target)
 	todo = make([]*dedup.Entry, 0, len(entries))
 	for i := range entries {
-		e := &entries[i]
-		switch {
+		switch e := &entries[i]; {
 		case e.Outcome != dedup.New, e.State == dedup.Dead:
-			continue
 		case e.Message.Reason != "":
 			e.State, e.Reason, e.Error, e.Lane = dedup.Dead, string(e.Message.Reason), e.Message.Sought, e.Message.ID
-			continue
 		case parks:
-			e.Lane = target.ordering.Lane(e.Message)
+			e.Lane, e.Alone, e.Reason, e.Error = target.ordering.Lane(e.Message), how.alone, how.reason, how.why
 			e.Park(0)
-			continue
+		default:
+			todo = append(todo, e)
 		}
-		todo = append(todo, e)
 	}
 	if !tx.HasLanes() || len(todo) == 0 {
 		return todo, false, nil
@@ -243,77 +166,89 @@ func (p *Processor) todo(ctx context.Context, tx *dedup.Tx, target *registered, 
 	return todo, len(todo) < n, nil
 }
 
-// setApart has parked messages be handled by themselves. A detached handler's are anyway.
-func setApart(entries []dedup.Entry, apart bool) {
-	for i := range entries {
-		entries[i].Alone = apart && entries[i].State == dedup.Parked
-	}
+// unseen is how messages are parked that their handler does not see before.
+type unseen struct {
+	alone       bool   // each is to be handled by itself; a detached handler's are anyway
+	reason, why string // empty where it is no failure that they wait for
 }
 
-// scoping gives the number of each scope, in the order of keys.
-type scoping func(ctx context.Context, keys []dedup.ScopeKey) ([]int32, error)
+// parks says whether a handler sees no message now: it is detached, paused, or what it needs is away.
+func (p *Processor) parks(b *Batch, target *registered) (how unseen, yes bool) {
+	why, stops := p.circuits[target].stops()
+	switch {
+	case target.detached != nil:
+		return unseen{}, true
+	case stops:
+		return unseen{b.Apart, reasonUnavailable, why}, true
+	}
+	return unseen{alone: b.Apart}, b.Apart || !b.Replayed && p.rests(target)
+}
 
-// entries lays out the messages once for each handler: all of the first handler, then all of the second.
-func entries(ctx context.Context, ms []dedup.Message, targets []*registered, scopesOf scoping) ([]dedup.Entry, error) {
-	entries := make([]dedup.Entry, 0, len(ms)*len(targets))
-	if len(ms) == 0 {
-		return entries, nil
+// run is one handler's turn at the messages of one transaction.
+type run struct {
+	p      *Processor
+	tx     *dedup.Tx
+	target *registered
+	pace   *pace
+	all    []dedup.Message // the batch's, to hand over without a copy where nothing is left out
+	known  *findings       // by transactions over the same messages that were lost; nil: none was
+	unkept bool            // what was done since the savepoint must survive the next Undo
+
+	tries tries               // that failed, and are settled
+	away  map[messageOf]error // what failed as in an outage, and is settled
+}
+
+// handle brings every entry to a state: the handler is called with all of them, and they are processed. What it fails on
+// now, or has failed on lately, takes the way of isolate.go. An error means that the transaction must be rolled back.
+func (r *run) handle(ctx context.Context, entries []*dedup.Entry) (err error) {
+	if len(entries) == 0 {
+		return nil
 	}
-	tenants, ofMessage := tenantsOf(ms)
-	keys := make([]dedup.ScopeKey, 0, len(tenants)*len(targets))
-	for _, target := range targets {
-		for _, tenant := range tenants {
-			keys = append(keys, dedup.ScopeKey{Handler: target.name, Tenant: tenant})
+	if r.known != nil || r.pace.remembers() || r.target.singly.Load() {
+		return r.isolate(ctx, entries)
+	}
+	ctx, span := r.p.telemetry.turn(ctx, r.target, len(entries))
+	defer func() { endTurn(span, r.tries.sum(), len(entries), err) }()
+	for done := 0; done < len(entries); {
+		some := entries[done:min(done+r.target.mostAtOnce(), len(entries))]
+		if err := r.keep(ctx); err != nil {
+			return err
 		}
+		if kept, err := r.p.call(ctx, r.tx, r.target, r.attempt(false, r.messagesOf(some))); err != nil {
+			return r.isolateFailed(ctx, entries, done, len(some), kept, err)
+		}
+		r.handled(len(some))
+		for _, e := range some {
+			e.State, e.Reason, e.Error = dedup.Processed, "", ""
+		}
+		done += len(some)
 	}
-	scopes, err := scopesOf(ctx, keys)
+	return nil
+}
+
+// keep has what was done before a call outlive an Undo.
+func (r *run) keep(ctx context.Context) error {
+	if !r.unkept {
+		return nil
+	}
+	r.unkept = false
+	return ended(r.tx.Keep(ctx))
+}
+
+// handled notes a call that went well.
+func (r *run) handled(n int) {
+	_, pipelined := r.pipelined()
+	r.unkept = !pipelined
+	r.pace.handled(n)
+}
+
+// commit ends a transaction. What a handler left to the commit may fail there: a deferred constraint, say.
+func (p *Processor) commit(ctx context.Context, tx *dedup.Tx) error {
+	ctx, span := p.telemetry.child(ctx, "commit")
+	err := tx.Commit(ctx)
+	instruments.End(span, err)
 	if err != nil {
-		return nil, err
+		return lostAtCommit(ctx, err)
 	}
-	for t := range targets {
-		for i := range ms {
-			scope := scopes[t*len(tenants)+ofMessage(i)]
-			entries = append(entries, dedup.Entry{Scope: scope, Message: &ms[i]})
-		}
-	}
-	return entries, nil
-}
-
-// tenantsOf lists the tenants of a batch, and gives the place of each message's tenant in that list.
-func tenantsOf(ms []dedup.Message) (tenants []string, ofMessage func(i int) int) {
-	places := map[string]int{}
-	for i := range ms {
-		if i > 0 && ms[i].Tenant == ms[i-1].Tenant {
-			continue
-		}
-		if _, ok := places[ms[i].Tenant]; !ok {
-			places[ms[i].Tenant] = len(tenants)
-			tenants = append(tenants, ms[i].Tenant)
-		}
-	}
-	if len(tenants) == 1 {
-		return tenants, func(int) int { return 0 }
-	}
-	return tenants, func(i int) int { return places[ms[i].Tenant] }
-}
-
-func count(entries []dedup.Entry) Result {
-	var r Result
-	for i := range entries {
-		switch e := &entries[i]; {
-		case e.Outcome == dedup.Conflict:
-			r.Conflicts++
-		case e.Outcome == dedup.Buried:
-			r.Buried++
-		case e.Outcome == dedup.Duplicate:
-			r.Duplicates++
-		case e.State == dedup.Parked:
-			r.Parked++
-		case e.State == dedup.Dead:
-			r.Dead++
-		default:
-			r.New++
-		}
-	}
-	return r
+	return nil
 }

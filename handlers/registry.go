@@ -30,6 +30,14 @@ type registered struct {
 	singly      atomic.Bool // its temporary tables are in the way of its next call in the same transaction
 }
 
+// mostAtOnce is how many messages it is called with where none has failed lately.
+func (t *registered) mostAtOnce() int {
+	if _, ok := t.handler.(queue); ok {
+		return mostQueued
+	}
+	return unlimited
+}
+
 // Registration is a handler and how it is to be run.
 type Registration struct {
 	// Name is part of what a message ID is unique within: renaming a handler makes every message new to it. Required.

@@ -380,7 +380,7 @@ func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup
 	s.killed, s.alone, s.ended = attempt.answer == dedup.Killed, attempt.alone, p.work.ended.Load()
 	s.end = sync.OnceFunc(attempt.end)
 	defer s.end()
-	err = p.again(ctx, 1, func(known *findings) error { return s.try(ctx, known) })
+	err = runTransaction(ctx, 1, func(known *findings) error { return s.try(ctx, known) })
 	if attempt.answer == dedup.Counted && (err != nil || !s.met) { // it was no attempt
 		p.uncount(ctx, c, attempt.id)
 	}

@@ -64,15 +64,14 @@ func (t tries) sum() (n int) {
 	return n
 }
 
-// committed counts what became of a batch's messages, once its transaction has committed. failing are the turns of
-// handlers that have failed on some.
-func (p *Processor) committed(ms []dedup.Message, entries []dedup.Entry, targets []*registered, failing []*run) (sum Result) {
+// committed counts what became of a batch's messages in its handlers' turns, once the transaction has committed.
+func (p *Processor) committed(ms []dedup.Message, entries []dedup.Entry, runs []run) (sum Result) {
 	if len(ms) == 0 {
 		return sum
 	}
 	p.totals.batches.Add(1)
-	for i, target := range targets {
-		of := entries[i*len(ms) : (i+1)*len(ms)]
+	for i := range runs {
+		of, target := entries[i*len(ms):(i+1)*len(ms)], runs[i].target
 		r := count(of)
 		p.totals.came(r)
 		p.telemetry.came(target, ms[0].Topic, r)
@@ -84,11 +83,11 @@ func (p *Processor) committed(ms []dedup.Message, entries []dedup.Entry, targets
 		}
 		sum.add(r)
 		if target.detached == nil {
-			p.circuits[target].committed(time.Now(), of, r.New, awayIn(failing, target))
+			p.circuits[target].committed(time.Now(), of, r.New, runs[i].away)
 		}
 	}
-	for _, r := range failing {
-		p.failed(r)
+	for i := range runs {
+		p.failed(&runs[i])
 	}
 	p.tellRefused(ms, entries)
 	return sum
@@ -142,16 +141,6 @@ func (p *Processor) settled(r *run, entries []dedup.Entry) {
 		p.circuits[r.target].committed(time.Now(), entries, handled, r.away)
 	}
 	p.failed(r)
-}
-
-// awayIn are what a handler failed on as in an outage.
-func awayIn(failing []*run, target *registered) map[messageOf]error {
-	for _, r := range failing {
-		if r.target == target {
-			return r.away
-		}
-	}
-	return nil
 }
 
 func (p *Processor) failed(r *run) {

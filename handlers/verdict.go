@@ -19,39 +19,39 @@ type verdict struct {
 }
 
 // judge decides on an entry that its handler failed on.
-func (r *run) judge(e *dedup.Entry, err error) *verdict {
+func (s *isolation) judge(e *dedup.Entry, err error) *verdict {
 	v := &verdict{*e, err}
-	r.target.retry.fail(&v.entry, err)
-	v.entry.Lane, v.entry.Alone = r.laneOf(e), handledAlone(err)
-	if r.failed == nil {
-		r.failed = map[*dedup.Entry]*verdict{}
+	s.target.retry.fail(&v.entry, err)
+	v.entry.Lane, v.entry.Alone = s.laneOf(e), handledAlone(err)
+	if s.failed == nil {
+		s.failed = map[*dedup.Entry]*verdict{}
 	}
-	r.failed[e] = v
+	s.failed[e] = v
 	return v
 }
 
 // verdict is what was decided on an entry, in this transaction or by an earlier one's loss; nil: it has not failed.
-func (r *run) verdict(e *dedup.Entry) *verdict {
-	if len(r.failed)+len(r.known.failed) == 0 {
+func (s *isolation) verdict(e *dedup.Entry) *verdict {
+	if len(s.failed)+len(s.known.failed) == 0 {
 		return nil
 	}
-	if v := r.failed[e]; v != nil {
+	if v := s.failed[e]; v != nil {
 		return v
 	}
-	if err := r.known.failed[of(e)]; err != nil {
-		return r.judge(e, err)
+	if err := s.known.failed[of(e)]; err != nil {
+		return s.judge(e, err)
 	}
 	return nil
 }
 
 // settle brings entries to their states, in order: they were handled, or passed over.
-func (r *run) settle(ctx context.Context, entries []*dedup.Entry) {
+func (s *isolation) settle(ctx context.Context, entries []*dedup.Entry) {
 	for _, e := range entries {
-		if r.isBlocked(e) {
+		if s.isBlocked(e) {
 			continue // also if it failed: one before it, that was handled at first, has failed since
 		}
-		if v := r.verdict(e); v != nil {
-			r.carryOut(ctx, e, v)
+		if v := s.verdict(e); v != nil {
+			s.carryOut(ctx, e, v)
 			continue
 		}
 		e.State, e.Reason, e.Error = dedup.Processed, "", ""
@@ -59,56 +59,56 @@ func (r *run) settle(ctx context.Context, entries []*dedup.Entry) {
 }
 
 // putOff parks entries that were not tried, where an outage has begun.
-func (r *run) putOff(ctx context.Context, entries []*dedup.Entry) {
+func (s *isolation) putOff(ctx context.Context, entries []*dedup.Entry) {
 	for _, e := range entries {
-		if r.isBlocked(e) {
+		if s.isBlocked(e) {
 			continue
 		}
-		if v := r.verdict(e); v != nil {
-			r.carryOut(ctx, e, v)
+		if v := s.verdict(e); v != nil {
+			s.carryOut(ctx, e, v)
 			continue
 		}
-		e.Lane = r.laneOf(e)
-		e.Reason, e.Error = reasonUnavailable, clip(r.held)
+		e.Lane = s.laneOf(e)
+		e.Reason, e.Error = reasonUnavailable, clip(s.held)
 		e.Park(0)
 	}
 }
 
 // fail settles an entry that its handler failed on, where none before it is left.
-func (r *run) fail(ctx context.Context, e *dedup.Entry, err error) {
-	r.carryOut(ctx, e, r.judge(e, err))
+func (s *isolation) fail(ctx context.Context, e *dedup.Entry, err error) {
+	s.carryOut(ctx, e, s.judge(e, err))
 }
 
 // carryOut settles an entry as was decided. While it is unfinished its lane waits behind it.
-func (r *run) carryOut(ctx context.Context, e *dedup.Entry, v *verdict) {
+func (s *isolation) carryOut(ctx context.Context, e *dedup.Entry, v *verdict) {
 	*e = v.entry
-	delete(r.failed, e)
-	if r.tries == nil {
-		r.tries = tries{}
+	delete(s.failed, e)
+	if s.tries == nil {
+		s.tries = tries{}
 	}
-	r.tries[e.Reason]++
+	s.tries[e.Reason]++
 	if errors.As(v.err, new(*awayError)) {
-		if r.away == nil {
-			r.away = map[messageOf]error{}
+		if s.away == nil {
+			s.away = map[messageOf]error{}
 		}
-		r.away[of(e)] = v.err
+		s.away[of(e)] = v.err
 	}
-	handler, message := slog.String("handler", r.target.name), slog.String("message", place(e.Message))
-	r.p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "handler failed", handler, message,
+	handler, message := slog.String("handler", s.target.name), slog.String("message", place(e.Message))
+	s.p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "handler failed", handler, message,
 		slog.String("state", e.Reason), slog.Int("attempts", e.Attempts), slog.String("error", e.Error))
 	if p := (*PanicError)(nil); errors.As(v.err, &p) {
-		r.p.cfg.Logger.ErrorContext(ctx, "handler panicked", handler, message, "stack", string(p.Stack))
+		s.p.cfg.Logger.ErrorContext(ctx, "handler panicked", handler, message, "stack", string(p.Stack))
 	}
 	if e.State == dedup.Parked {
-		r.block(e)
+		s.block(e)
 	}
 }
 
-func (r *run) block(e *dedup.Entry) {
-	if r.blocked == nil {
-		r.blocked = map[laneOf]*dedup.Entry{}
+func (s *isolation) block(e *dedup.Entry) {
+	if s.blocked == nil {
+		s.blocked = map[laneOf]*dedup.Entry{}
 	}
-	r.blocked[laneOf{e.Scope, e.Lane}] = e
+	s.blocked[laneOf{e.Scope, e.Lane}] = e
 }
 
 type laneOf struct {
@@ -117,24 +117,24 @@ type laneOf struct {
 }
 
 // blocks gives the unfinished entry that e has to wait behind.
-func (r *run) blocks(e *dedup.Entry) *dedup.Entry {
-	if len(r.blocked) == 0 {
+func (s *isolation) blocks(e *dedup.Entry) *dedup.Entry {
+	if len(s.blocked) == 0 {
 		return nil
 	}
-	return r.blocked[laneOf{e.Scope, r.laneOf(e)}]
+	return s.blocked[laneOf{e.Scope, s.laneOf(e)}]
 }
 
 // laneOf is the lane that a message lies in already, whatever the ordering was then, or belongs to.
-func (r *run) laneOf(e *dedup.Entry) uuid.UUID {
+func (s *isolation) laneOf(e *dedup.Entry) uuid.UUID {
 	if e.Lane != uuid.Nil {
 		return e.Lane
 	}
-	return r.target.ordering.Lane(e.Message)
+	return s.target.ordering.Lane(e.Message)
 }
 
 // isBlocked parks an entry that has to wait.
-func (r *run) isBlocked(e *dedup.Entry) bool {
-	first := r.blocks(e)
+func (s *isolation) isBlocked(e *dedup.Entry) bool {
+	first := s.blocks(e)
 	if first == nil {
 		return false
 	}

@@ -23,6 +23,7 @@ var targets = []target{
 	{"handlers/circuit.go", []tests{{"./handlers", "Circuit|Receiver"}}},
 	{"handlers/processor.go", []tests{{"./handlers", everything}}},
 	{"handlers/isolate.go", []tests{{"./handlers", everything}}},
+	{"handlers/again.go", []tests{{"./handlers", everything}}},
 	{"handlers/lanes.go", []tests{{"./handlers", everything}}},
 	{"handlers/deliver.go", []tests{{"./handlers", everything}}},
 	{"consumer/worker.go", []tests{{"./consumer", everything}}},
