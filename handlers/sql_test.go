@@ -2,10 +2,13 @@ package handlers_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
@@ -217,4 +220,15 @@ func TestSQLFunctionIsOneStatementABatch(t *testing.T) {
 	var rows int
 	require.NoError(t, tx.Handler().QueryRow(t.Context(), `select count(*) from app.journal`).Scan(&rows))
 	require.Equal(t, 500, rows, fmt.Sprint(h))
+}
+
+// countingTx counts the statements that go through Exec.
+type countingTx struct {
+	pgx.Tx
+	statements int
+}
+
+func (c *countingTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	c.statements++
+	return c.Tx.Exec(ctx, sql, args...)
 }

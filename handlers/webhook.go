@@ -3,7 +3,10 @@ package handlers
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/tls"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
@@ -172,6 +176,22 @@ func (w *Webhook) request(ctx context.Context, m *dedup.Message) (*http.Request,
 	return req, nil
 }
 
+// sign gives the signatures of a call, one for each key, by Standard Webhooks version 1, section "Webhook signature".
+func sign(keys [][]byte, id, timestamp string, body []byte) string {
+	var signatures []byte
+	for i, key := range keys {
+		if i > 0 {
+			signatures = append(signatures, ' ')
+		}
+		h := hmac.New(sha256.New, key)
+		h.Write([]byte(id + "." + timestamp + "."))
+		h.Write(body)
+		signatures = append(signatures, "v1,"...)
+		signatures = base64.StdEncoding.AppendEncode(signatures, h.Sum(nil))
+	}
+	return string(signatures)
+}
+
 // contentType is the message's own where it says one that can be sent.
 func contentType(m *dedup.Message) string {
 	for _, h := range m.Headers {
@@ -185,32 +205,78 @@ func contentType(m *dedup.Message) string {
 	return "application/octet-stream"
 }
 
-// setTransport makes the connections: HTTP/1.1, one call at a time on each, and none to an address that is refused.
-func (w *Webhook) setTransport(cfg WebhookConfig) error {
-	var faults []error
-	if cfg.Timeout < 0 {
-		faults = append(faults, errors.New("timeout: can't be negative"))
+const (
+	// maxAnswer is how many bytes of an answer are read, and of its headers.
+	maxAnswer = 64 << 10
+	// maxSnippet is how many bytes of it an error shows.
+	maxSnippet = 256
+)
+
+// StatusError is an answer to a Webhook's call that is not 2xx.
+type StatusError struct {
+	Host string
+	Code int
+	// Snippet is the start of the answer's body, without what the call's own headers hold.
+	Snippet string
+}
+
+func (e *StatusError) Error() string {
+	text := fmt.Sprintf("post to %s: answered %d %s", e.Host, e.Code, http.StatusText(e.Code))
+	if e.Code/100 == 3 {
+		text += "; redirects are not followed"
 	}
-	if cfg.Connections < 0 {
-		faults = append(faults, errors.New("connections: can't be negative"))
+	if e.Snippet != "" {
+		text += ": " + e.Snippet
 	}
-	dialer := &net.Dialer{Timeout: w.timeout, Control: guard(cfg.AllowPrivate)}
-	w.transport = &http.Transport{
-		DialContext: dialer.DialContext, TLSHandshakeTimeout: w.timeout, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
-		MaxConnsPerHost: cfg.Connections, MaxIdleConnsPerHost: cfg.Connections, IdleConnTimeout: 30 * time.Second,
-		DisableCompression: true, MaxResponseHeaderBytes: maxAnswer,
+	return text
+}
+
+// verdict decides on an answer.
+func (w *Webhook) verdict(resp *http.Response, body []byte) error {
+	if resp.StatusCode/100 == 2 {
+		return nil
 	}
-	if cfg.TLS != nil {
-		w.transport.TLSClientConfig = cfg.TLS.Clone()
-		w.transport.TLSClientConfig.MinVersion = max(cfg.TLS.MinVersion, tls.VersionTLS12)
+	var err error = &StatusError{Host: w.url.Host, Code: resp.StatusCode, Snippet: w.snippet(body)}
+	wait := retryAfter(resp.Header.Get("Retry-After"), w.now())
+	switch code := resp.StatusCode; {
+	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable && wait > 0:
+		err = &awayError{Unavailable(err)} // the receiver says that it is not the message's fault
+	case code == http.StatusBadGateway, code == http.StatusServiceUnavailable, code == http.StatusGatewayTimeout:
+		err = &awayError{err}
+	case code/100 == 5, code == http.StatusRequestTimeout, code == http.StatusConflict, code == http.StatusTooEarly:
+	default:
+		return Permanent(err)
 	}
-	if cfg.Proxy != "" {
-		proxy, err := url.Parse(cfg.Proxy)
-		if err != nil || proxy.Host == "" || proxy.Scheme != "http" && proxy.Scheme != "https" {
-			faults = append(faults, errors.New("proxy: is no URL of a proxy; write http://HOST:PORT"))
+	if wait > 0 {
+		return After(err, wait)
+	}
+	return err
+}
+
+// retryAfter reads a Retry-After header: seconds or a date (RFC 9110, 10.2.3). It is 0 for anything else.
+func retryAfter(text string, now time.Time) time.Duration {
+	if seconds, err := strconv.ParseUint(text, 10, 32); err == nil || errors.Is(err, strconv.ErrRange) {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return at.Sub(now)
+	}
+	return 0
+}
+
+// snippet is the start of an answer as an error may show it.
+func (w *Webhook) snippet(body []byte) string {
+	text := string(body)
+	for _, hidden := range w.hidden {
+		text = strings.ReplaceAll(text, hidden, "***")
+	}
+	if len(text) > maxSnippet {
+		text = text[:maxSnippet]
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
 		}
-		dialer.Control = nil // it is the proxy that is dialled
-		w.transport.Proxy = http.ProxyURL(proxy)
-	}
-	return errors.Join(faults...)
+		return r
+	}, strings.ToValidUTF8(strings.TrimSpace(text), "\uFFFD"))
 }
