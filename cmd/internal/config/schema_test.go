@@ -1,98 +1,19 @@
 package config
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
-	"slices"
+	"strings"
 	"testing"
 
 	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"github.com/stretchr/testify/require"
 )
-
-// violations holds a value against a schema, for the keywords that ours has.
-func violations(s map[string]any, v any, at string) (found []string) {
-	if types, has := s["type"]; has && !slices.ContainsFunc(asList(types), func(t any) bool { return isOfType(v, t.(string)) }) {
-		return []string{at + ": type"}
-	}
-	if choices, has := s["anyOf"]; has && !slices.ContainsFunc(asList(choices), func(one any) bool {
-		return len(violations(one.(map[string]any), v, at)) == 0
-	}) {
-		found = append(found, at+": anyOf")
-	}
-	if allowed, has := s["enum"]; has && !slices.Contains(asList(allowed), v) {
-		found = append(found, at+": enum")
-	}
-	switch v := v.(type) {
-	case string:
-		if p, has := s["pattern"]; has && !regexp.MustCompile(p.(string)).MatchString(v) {
-			found = append(found, at+": pattern")
-		}
-	case float64:
-		if least, has := s["minimum"]; has && v < least.(float64) {
-			found = append(found, at+": minimum")
-		}
-		if most, has := s["maximum"]; has && v > most.(float64) {
-			found = append(found, at+": maximum")
-		}
-	case []any:
-		if least, has := s["minItems"]; has && float64(len(v)) < least.(float64) {
-			found = append(found, at+": minItems")
-		}
-		for i, item := range v {
-			found = append(found, violations(s["items"].(map[string]any), item, fmt.Sprintf("%s[%d]", at, i))...)
-		}
-	case map[string]any:
-		found = append(found, violationsOfObject(s, v, at)...)
-	}
-	return found
-}
-
-func violationsOfObject(s, v map[string]any, at string) (found []string) {
-	for _, name := range asList(s["required"]) {
-		if _, has := v[name.(string)]; !has {
-			found = append(found, at+"."+name.(string)+": required")
-		}
-	}
-	properties, _ := s["properties"].(map[string]any)
-	for name, value := range v {
-		property, known := properties[name]
-		if !known {
-			property = s["additionalProperties"]
-		}
-		if of, is := property.(map[string]any); is {
-			found = append(found, violations(of, value, at+"."+name)...)
-		} else if property == false {
-			found = append(found, at+"."+name+": additionalProperties")
-		}
-	}
-	return found
-}
-
-func asList(v any) []any {
-	list, is := v.([]any)
-	if !is && v != nil {
-		return []any{v}
-	}
-	return list
-}
-
-func isOfType(v any, t string) bool {
-	switch v := v.(type) {
-	case nil:
-		return t == "null"
-	case string:
-		return t == "string"
-	case bool:
-		return t == "boolean"
-	case float64:
-		return t == "number" || t == "integer" && v == float64(int64(v))
-	case []any:
-		return t == "array"
-	}
-	return t == "object"
-}
 
 func parsedSchema(t *testing.T) (s map[string]any) {
 	t.Helper()
@@ -100,19 +21,55 @@ func parsedSchema(t *testing.T) (s map[string]any) {
 	return s
 }
 
-// held holds a file against the schema.
-func held(t *testing.T, text string) []string {
+// held holds a file against the schema, and gives where it is what it must not be.
+func held(t *testing.T, text string) (found []string) {
 	t.Helper()
+	compiler := jsonschema.NewCompiler()
+	document, err := jsonschema.UnmarshalJSON(strings.NewReader(Schema()))
+	require.NoError(t, err)
+	require.NoError(t, compiler.AddResource("config", document))
+	compiled, err := compiler.Compile("config")
+	require.NoError(t, err)
 	parsed, err := yaml.Parser().Unmarshal([]byte(text))
 	require.NoError(t, err)
 	asJSON, err := json.Marshal(parsed)
 	require.NoError(t, err)
-	var v any
-	require.NoError(t, json.Unmarshal(asJSON, &v))
-	found := violations(parsedSchema(t), v, "")
-	slices.Sort(found)
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(asJSON))
+	require.NoError(t, err)
+	var invalid *jsonschema.ValidationError
+	if errors.As(compiled.Validate(v), &invalid) {
+		found = violations(invalid)
+	}
 	return found
 }
+
+// violations are the places and the keywords that they violate.
+func violations(e *jsonschema.ValidationError) (found []string) {
+	at := item.ReplaceAllString("."+strings.Join(e.InstanceLocation, "."), "[$1]")
+	switch broken := e.ErrorKind.(type) {
+	case *kind.Required:
+		for _, name := range broken.Missing {
+			found = append(found, strings.TrimSuffix(at, ".")+"."+name+": required")
+		}
+		return found
+	case *kind.AdditionalProperties:
+		for _, name := range broken.Properties {
+			found = append(found, strings.TrimSuffix(at, ".")+"."+name+": additionalProperties")
+		}
+		return found
+	case *kind.AnyOf:
+		return []string{at + ": anyOf"}
+	}
+	for _, cause := range e.Causes {
+		found = append(found, violations(cause)...)
+	}
+	if len(e.Causes) == 0 {
+		found = append(found, at+": "+strings.Join(e.ErrorKind.KeywordPath(), "."))
+	}
+	return found
+}
+
+var item = regexp.MustCompile(`\.(\d+)`)
 
 func TestSchemaTakesWhatLoads(t *testing.T) {
 	for _, text := range []string{minimal, complete, Example(), `
