@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/consumer"
@@ -53,10 +53,10 @@ func kubernetes(t *testing.T) map[string]object {
 	t.Helper()
 	found := map[string]object{}
 	for text := range strings.SplitSeq(readDeploy(t, "kubernetes.yaml"), "\n---\n") {
-		o, err := yaml.Parser().Unmarshal([]byte(text))
-		require.NoError(t, err, text)
+		var o map[string]any
+		require.NoError(t, yaml.Unmarshal([]byte(text), &o), text)
 		if kind := fmt.Sprint(o["kind"]); found[kind] == nil { // the first Secret is the consumer's
-			found[kind] = object(o)
+			found[kind] = o
 		}
 	}
 	return found
@@ -198,8 +198,8 @@ func TestDockerfileBuilds(t *testing.T) {
 func TestComposeRunsTheServersThatAreTested(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root(t), "compose.yaml"))
 	require.NoError(t, err)
-	parsed, err := yaml.Parser().Unmarshal(text)
-	require.NoError(t, err)
+	var parsed map[string]any
+	require.NoError(t, yaml.Unmarshal(text, &parsed))
 	pom, err := os.ReadFile(filepath.Join(root(t), "consumer", "consumertest", "kafkaserver", "pom.xml"))
 	require.NoError(t, err)
 	kafka := regexp.MustCompile(`<kafka.version>(.*)</kafka.version>`).FindStringSubmatch(string(pom))

@@ -45,43 +45,43 @@ func Schema() string { return schema }
 // Config is all that `firstseen run` can be told. Only postgres.dsn, kafka.brokers, group and topics are required.
 type Config struct {
 	// Postgres is the database that remembers the message IDs and that handlers work in.
-	Postgres Postgres `koanf:"postgres"`
+	Postgres Postgres `key:"postgres"`
 	// Kafka is the cluster that messages come from.
-	Kafka Kafka `koanf:"kafka"`
+	Kafka Kafka `key:"kafka"`
 	// Group is the Kafka consumer group, and the name of the positions in Postgres. Required.
-	Group string `koanf:"group"`
+	Group string `key:"group"`
 	// Inbox names the memory of message IDs: programs that share an inbox share what they have seen. Default: the
 	// group. Renaming it forgets everything.
-	Inbox string `koanf:"inbox"`
+	Inbox string `key:"inbox"`
 	// Topics are the topics to read and what is done with their messages, at least one. Required.
-	Topics []Topic `koanf:"topics"`
+	Topics []Topic `key:"topics"`
 	// DeadLetterTopic is a topic of the same cluster that dead letters are published to as well. It must exist, and must
 	// not be one of the topics. Default: none, they are in Postgres only.
-	DeadLetterTopic string `koanf:"dead_letter_topic"`
+	DeadLetterTopic string `key:"dead_letter_topic"`
 
 	// StartAt is where a partition is begun that was never read: earliest or latest. Default earliest.
-	StartAt string `koanf:"start_at"`
+	StartAt string `key:"start_at"`
 	// OnLoss is what happens where messages were deleted before they were read: continue with what is left, or hold the
 	// partition. Default continue.
-	OnLoss string `koanf:"on_loss"`
+	OnLoss string `key:"on_loss"`
 	// OnReset is what happens where a topic was deleted and created again, or lost messages that were read: hold the
 	// partition, or restart it from where it is another one; what was seen is a duplicate. Default hold.
-	OnReset string `koanf:"on_reset"`
+	OnReset string `key:"on_reset"`
 	// OnPostgresBehind is what happens where Postgres is behind the committed offset, as after a restore: start from its
 	// position, or trust what is committed and skip the messages between. Default position.
-	OnPostgresBehind string `koanf:"on_postgres_behind"`
+	OnPostgresBehind string `key:"on_postgres_behind"`
 	// MaxParked is how many of a partition's messages may be parked, for a later attempt or for a webhook, before the
 	// partition is held. Default 100000.
-	MaxParked int `koanf:"max_parked"`
+	MaxParked int `key:"max_parked"`
 
-	Batch    Batch    `koanf:"batch"`
-	Fetch    Fetch    `koanf:"fetch"`
-	Timeouts Timeouts `koanf:"timeouts"`
-	Log      Log      `koanf:"log"`
+	Batch    Batch    `key:"batch"`
+	Fetch    Fetch    `key:"fetch"`
+	Timeouts Timeouts `key:"timeouts"`
+	Log      Log      `key:"log"`
 
-	HTTP      HTTP      `koanf:"http"`
-	Health    Health    `koanf:"health"`
-	Retention Retention `koanf:"retention"`
+	HTTP      HTTP      `key:"http"`
+	Health    Health    `key:"health"`
+	Retention Retention `key:"retention"`
 }
 
 // Postgres says how to reach the database.
@@ -89,187 +89,187 @@ type Postgres struct {
 	// DSN is a connection string, postgres://USER:PASSWORD@HOST:5432/DATABASE?sslmode=verify-full or libpq's
 	// host=... form. In the first, special characters of the password are percent-encoded. Without a password in
 	// it PGPASSWORD or ~/.pgpass serves. Required, unless dsn_file is given.
-	DSN Secret `koanf:"dsn"`
+	DSN Secret `key:"dsn"`
 	// DSNFile is a file that holds the connection string. Default: none.
-	DSNFile string `koanf:"dsn_file"`
+	DSNFile string `key:"dsn_file"`
 	// Schema is the schema that `firstseen migrate up` made. Default firstseen.
-	Schema string `koanf:"schema"`
+	Schema string `key:"schema"`
 	// MaxConnections caps the connections of this process. At least batch.transactions + 3, and one for each
 	// webhook. Default: batch.transactions + 4, and one for each webhook.
-	MaxConnections int `koanf:"max_connections"`
+	MaxConnections int `key:"max_connections"`
 	// PreparedStatements is whether statements are prepared once for each connection. Say false where a pooler in
 	// transaction mode stands before Postgres that can't keep them: statements are then described once and sent whole
 	// each time. Default true.
-	PreparedStatements bool `koanf:"prepared_statements"`
+	PreparedStatements bool `key:"prepared_statements"`
 	// Capacity is the size of the disk that Postgres writes to, for the forecast of when it is full. Default: unknown,
 	// there is no forecast.
-	Capacity Size `koanf:"capacity"`
+	Capacity Size `key:"capacity"`
 }
 
 // Kafka says how to reach the cluster.
 type Kafka struct {
 	// Brokers are addresses to find the cluster by, host:port; at least one. Required.
-	Brokers List `koanf:"brokers"`
+	Brokers List `key:"brokers"`
 	// ClientID is what brokers call this program in their logs. Default firstseen.
-	ClientID string `koanf:"client_id"`
-	TLS      TLS    `koanf:"tls"`
-	SASL     SASL   `koanf:"sasl"`
+	ClientID string `key:"client_id"`
+	TLS      TLS    `key:"tls"`
+	SASL     SASL   `key:"sasl"`
 }
 
 // TLS encrypts the connections to the brokers.
 type TLS struct {
 	// Enabled switches TLS on. Default false.
-	Enabled bool `koanf:"enabled"`
+	Enabled bool `key:"enabled"`
 	// CAFile holds the certificates, in PEM, that a broker's must be signed by. Default: the system's.
-	CAFile string `koanf:"ca_file"`
+	CAFile string `key:"ca_file"`
 	// CertFile and KeyFile are the certificate and key, in PEM, that this program shows to brokers. Default: none.
-	CertFile string `koanf:"cert_file"`
-	KeyFile  string `koanf:"key_file"`
+	CertFile string `key:"cert_file"`
+	KeyFile  string `key:"key_file"`
 	// ServerName is the name that the brokers' certificates must have. Default: the host of each address.
-	ServerName string `koanf:"server_name"`
+	ServerName string `key:"server_name"`
 	// InsecureSkipVerify takes any certificate, and with it anyone who answers. Default false.
-	InsecureSkipVerify bool `koanf:"insecure_skip_verify"`
+	InsecureSkipVerify bool `key:"insecure_skip_verify"`
 }
 
 // SASL authenticates the connections to the brokers.
 type SASL struct {
 	// Mechanism is plain, scram-sha-256 or scram-sha-512. Default: none, there is no authentication.
-	Mechanism string `koanf:"mechanism"`
+	Mechanism string `key:"mechanism"`
 	// Username logs in; a mechanism needs one. Default: none.
-	Username string `koanf:"username"`
+	Username string `key:"username"`
 	// Password is the username's; a mechanism needs one, here or by password_file. Default: none.
-	Password Secret `koanf:"password"`
+	Password Secret `key:"password"`
 	// PasswordFile is a file that holds the password; a line break at its end does not count. Default: none.
-	PasswordFile string `koanf:"password_file"`
+	PasswordFile string `key:"password_file"`
 }
 
 // Topic is one topic and its handlers.
 type Topic struct {
 	// Name is the topic's. Required.
-	Name string `koanf:"name"`
+	Name string `key:"name"`
 	// ID lists where a message's ID is looked for, first that has one: header:NAME, cloudevents, json:/POINTER,
 	// key, position, hash, or hash:/POINTER,/POINTER. One may be written without a list. Default
 	// [header:message-id, header:id].
-	ID Sources `koanf:"id"`
+	ID Sources `key:"id"`
 	// NoID lists texts that are no ID though they stand where it is looked for, in any case, with or without JSON's quotes;
 	// a list without any leaves those that are blank. Default
 	// ["null", "(null)", undefined, none, nil, "<nil>", nan, "n/a"].
-	NoID Sources `koanf:"no_id"`
+	NoID Sources `key:"no_id"`
 	// TenantHeader names the header that holds a message's tenant: an ID is unique within its tenant. Default:
 	// none.
-	TenantHeader string `koanf:"tenant_header"`
+	TenantHeader string `key:"tenant_header"`
 	// Fingerprint compares the content of messages with the same ID: bytes, or json where white space, the order of keys
 	// and the like make no difference. A copy with another content is kept as a conflict. Default: none, it is a
 	// duplicate.
-	Fingerprint string `koanf:"fingerprint"`
+	Fingerprint string `key:"fingerprint"`
 	// Handlers get each new message, in this order; at least one. Required.
-	Handlers []Handler `koanf:"handlers"`
+	Handlers []Handler `key:"handlers"`
 }
 
 // Handler is what messages are given to: a Postgres function, or a webhook. One that several topics have is written the
 // same in each.
 type Handler struct {
 	// Name is part of what an ID is unique within: renaming a handler makes every message new to it. Required.
-	Name string `koanf:"name"`
+	Name string `key:"name"`
 	// Function is the function, name or schema.name. Required, unless webhook is given.
-	Function string `koanf:"function"`
+	Function string `key:"function"`
 	// Webhook is called once a message or, after a crash or a lost answer, more often.
-	Webhook Webhook `koanf:"webhook"`
+	Webhook Webhook `key:"webhook"`
 	// Retry is for messages that it fails on.
-	Retry Retry `koanf:"retry"`
+	Retry Retry `key:"retry"`
 	// Ordering says what waits for such a message: the later messages of its key, of its partition, or
 	// none. Default key.
-	Ordering string `koanf:"ordering"`
+	Ordering string `key:"ordering"`
 }
 
 // Webhook posts each message's value to a URL.
 type Webhook struct {
 	// URL is where to, http or https, without credentials. Required.
-	URL string `koanf:"url"`
+	URL string `key:"url"`
 	// Secret signs the calls by Standard Webhooks: whsec_ and the base64 of 24 to 64 bytes. Default: they are not signed.
-	Secret Secret `koanf:"secret"`
+	Secret Secret `key:"secret"`
 	// SecretFile is a file that holds the secret; or several, one a line. Default: none.
-	SecretFile string `koanf:"secret_file"`
+	SecretFile string `key:"secret_file"`
 	// Secrets are several, while one replaces the other: each call is signed with all of them. Default: none.
-	Secrets []Secret `koanf:"secrets"`
+	Secrets []Secret `key:"secrets"`
 	// Headers are sent with each call; their values are kept secret. Default: none.
-	Headers map[string]Secret `koanf:"headers"`
+	Headers map[string]Secret `key:"headers"`
 	// Timeout bounds a call. Default 10s.
-	Timeout time.Duration `koanf:"timeout"`
+	Timeout time.Duration `key:"timeout"`
 	// Concurrency is how many calls are made at once, in this process. Default 8.
-	Concurrency int `koanf:"concurrency"`
+	Concurrency int `key:"concurrency"`
 	// AllowPrivate lets it call loopback and private addresses. Default false.
-	AllowPrivate bool `koanf:"allow_private"`
+	AllowPrivate bool `key:"allow_private"`
 	// Proxy is the URL of an HTTP proxy to call through; it is not taken from HTTP_PROXY and the like. Default: none.
-	Proxy Secret `koanf:"proxy"`
+	Proxy Secret `key:"proxy"`
 }
 
 // Retry says how often, and how soon, a message is tried again.
 type Retry struct {
 	// Base is the first pause at most; it doubles with each attempt. Default 1s.
-	Base time.Duration `koanf:"base"`
+	Base time.Duration `key:"base"`
 	// Cap is the longest pause. Default 5m.
-	Cap time.Duration `koanf:"cap"`
+	Cap time.Duration `key:"cap"`
 	// MaxAttempts is how many attempts a message has before it goes to the dead letters. Default 10.
-	MaxAttempts int `koanf:"max_attempts"`
+	MaxAttempts int `key:"max_attempts"`
 	// MaxAge sends a message to the dead letters that still fails so long after its first failure. Default: no
 	// limit.
-	MaxAge time.Duration `koanf:"max_age"`
+	MaxAge time.Duration `key:"max_age"`
 }
 
 // Batch is the size of what one transaction takes in.
 type Batch struct {
 	// Messages caps a batch's messages. Default 5000.
-	Messages int `koanf:"messages"`
+	Messages int `key:"messages"`
 	// Bytes caps a batch's keys, values and headers; a larger message is a batch of its own. Default 4MiB.
-	Bytes Size `koanf:"bytes"`
+	Bytes Size `key:"bytes"`
 	// Transactions is how many batches are in a transaction at once. Default 4.
-	Transactions int `koanf:"transactions"`
+	Transactions int `key:"transactions"`
 }
 
 // Fetch is how messages are read ahead.
 type Fetch struct {
 	// Buffer bounds the messages that are in memory: read ahead, decompressed, being processed, loaded of the parked ones. The
 	// process takes no more than that, the largest message and 64MiB. Default 64MiB.
-	Buffer Size `koanf:"buffer"`
+	Buffer Size `key:"buffer"`
 	// Wait is how long a broker waits for new messages before it answers. Default 500ms.
-	Wait time.Duration `koanf:"wait"`
+	Wait time.Duration `key:"wait"`
 	// Bytes caps one answer, compressed. Default 8MiB.
-	Bytes Size `koanf:"bytes"`
+	Bytes Size `key:"bytes"`
 }
 
 // Timeouts are the limits and intervals.
 type Timeouts struct {
 	// Session is how long the group waits for a sign of life. Default 45s.
-	Session time.Duration `koanf:"session"`
+	Session time.Duration `key:"session"`
 	// Rebalance is how long the group waits for its members in a rebalance. Default 1m.
-	Rebalance time.Duration `koanf:"rebalance"`
+	Rebalance time.Duration `key:"rebalance"`
 	// Heartbeat is the time between two signs of life. Default 2s.
-	Heartbeat time.Duration `koanf:"heartbeat"`
+	Heartbeat time.Duration `key:"heartbeat"`
 	// JoinBackoff is the pause before joining the group again after a failure. Default 1s.
-	JoinBackoff time.Duration `koanf:"join_backoff"`
+	JoinBackoff time.Duration `key:"join_backoff"`
 	// Request bounds each request to a broker. Default 10s.
-	Request time.Duration `koanf:"request"`
+	Request time.Duration `key:"request"`
 	// Drain is how long open batches may go on when partitions are given up, or on SIGTERM. Default 15s, or less
 	// where session or rebalance leave less.
-	Drain time.Duration `koanf:"drain"`
+	Drain time.Duration `key:"drain"`
 	// Postgres is how long Postgres, or the network before it, may be silent: a connection whose packets are not acknowledged
 	// ends then, and so does each round trip that is no handler's. At least 1s. Default 30s.
-	Postgres time.Duration `koanf:"postgres"`
+	Postgres time.Duration `key:"postgres"`
 	// Handler bounds one call of a handler, for a whole batch. Default 5m.
-	Handler time.Duration `koanf:"handler"`
+	Handler time.Duration `key:"handler"`
 	// CommitInterval is the time between two commits of offsets to Kafka. Default 1s.
-	CommitInterval time.Duration `koanf:"commit_interval"`
+	CommitInterval time.Duration `key:"commit_interval"`
 	// MetadataInterval is the time between two looks for new partitions and moved leaders. Default 5s.
-	MetadataInterval time.Duration `koanf:"metadata_interval"`
+	MetadataInterval time.Duration `key:"metadata_interval"`
 }
 
 // Log is what is written to standard error.
 type Log struct {
 	// Level is debug, info, warn or error. Default info.
-	Level string `koanf:"level"`
+	Level string `key:"level"`
 	// Format is text or json. Default text.
-	Format string `koanf:"format"`
+	Format string `key:"format"`
 }
 
 // HTTP is the server for probes (/livez, /readyz, /healthz), metrics (/metrics) and the admin API (/api/v1). Probes and
@@ -278,71 +278,71 @@ type Log struct {
 type HTTP struct {
 	// Listen is the address to listen at, host:port; without a host that is every address of this one. Default: none,
 	// there is no server.
-	Listen string `koanf:"listen"`
+	Listen string `key:"listen"`
 	// CertFile and KeyFile, in PEM, have it speak TLS. Default: none, it does not.
-	CertFile string `koanf:"cert_file"`
-	KeyFile  string `koanf:"key_file"`
+	CertFile string `key:"cert_file"`
+	KeyFile  string `key:"key_file"`
 	// ClientCAFile holds the certificates, in PEM, that those of the API's clients must be signed by. It needs
 	// cert_file. Default: none, no certificates are asked for.
-	ClientCAFile string `koanf:"client_ca_file"`
+	ClientCAFile string `key:"client_ca_file"`
 	// Writers are the common names of the certificates that may change something; all others may read.
 	// Default: none.
-	Writers List `koanf:"writers"`
+	Writers List `key:"writers"`
 	// ReadToken lets a client read that sends it as a bearer token. At least 16 characters. Default: none.
-	ReadToken Secret `koanf:"read_token"`
+	ReadToken Secret `key:"read_token"`
 	// ReadTokenFile is a file that holds the token. Default: none.
-	ReadTokenFile string `koanf:"read_token_file"`
+	ReadTokenFile string `key:"read_token_file"`
 	// WriteToken lets a client read and change. At least 16 characters, and not the read_token. Default: none.
-	WriteToken Secret `koanf:"write_token"`
+	WriteToken Secret `key:"write_token"`
 	// WriteTokenFile is a file that holds the token. Default: none.
-	WriteTokenFile string `koanf:"write_token_file"`
+	WriteTokenFile string `key:"write_token_file"`
 	// Rate caps the API's requests a second, all clients together. Default 20.
-	Rate int `koanf:"rate"`
+	Rate int `key:"rate"`
 }
 
 // Health says from where on /healthz calls the program degraded or unhealthy.
 type Health struct {
 	// Window is the time that the failure ratio and the throughput are taken over. Default 5m.
-	Window    time.Duration `koanf:"window"`
-	Degraded  Degraded      `koanf:"degraded"`
-	Unhealthy Unhealthy     `koanf:"unhealthy"`
+	Window    time.Duration `key:"window"`
+	Degraded  Degraded      `key:"degraded"`
+	Unhealthy Unhealthy     `key:"unhealthy"`
 }
 
 // Degraded are the limits beyond which somebody should look.
 type Degraded struct {
 	// Backlog is how many messages wait, in Kafka or parked. Default 100000.
-	Backlog int `koanf:"backlog"`
+	Backlog int `key:"backlog"`
 	// OldestAge is how long the oldest message has waited. Default 5m.
-	OldestAge time.Duration `koanf:"oldest_age"`
+	OldestAge time.Duration `key:"oldest_age"`
 	// FailureRatio is the share of failed attempts among all, 0 to 1; with 0 one failure is beyond it. Default 0.05.
-	FailureRatio float64 `koanf:"failure_ratio"`
+	FailureRatio float64 `key:"failure_ratio"`
 	// DeadLetters is how many messages went to the dead letters of the inbox within an hour. Default 10.
-	DeadLetters int `koanf:"dead_letters"`
+	DeadLetters int `key:"dead_letters"`
 }
 
 // Unhealthy are the limits beyond which somebody must act. By default there are none but the failure ratio's.
 type Unhealthy struct {
 	// Backlog is as for degraded, and not less. Default: no limit.
-	Backlog int `koanf:"backlog"`
+	Backlog int `key:"backlog"`
 	// OldestAge is as for degraded, and not less. Default: no limit.
-	OldestAge time.Duration `koanf:"oldest_age"`
+	OldestAge time.Duration `key:"oldest_age"`
 	// FailureRatio is as for degraded, and not less; none is beyond 1. Default 0.5.
-	FailureRatio float64 `koanf:"failure_ratio"`
+	FailureRatio float64 `key:"failure_ratio"`
 	// DeadLetters is as for degraded, and not less. Default: no limit.
-	DeadLetters int `koanf:"dead_letters"`
+	DeadLetters int `key:"dead_letters"`
 }
 
 // Retention says how long what is done is kept. Without it everything is, for ever.
 type Retention struct {
 	// IDs is how long a message's ID is kept after it was first seen: after that a copy takes effect again. It must be
 	// longer than the topics can bring messages again. Default: for ever.
-	IDs time.Duration `koanf:"ids"`
+	IDs time.Duration `key:"ids"`
 	// Handlers are ages for the IDs of single handlers, by name, instead of ids; 0 is for ever. Default: none.
-	Handlers Ages `koanf:"handlers"`
+	Handlers Ages `key:"handlers"`
 	// Inbox is how long processed messages are kept, in whole days. Default: for ever.
-	Inbox time.Duration `koanf:"inbox"`
+	Inbox time.Duration `key:"inbox"`
 	// Interval is the time between two runs. Default 1h.
-	Interval time.Duration `koanf:"interval"`
+	Interval time.Duration `key:"interval"`
 	// Force deletes IDs also where the topics may bring their messages again. Default false.
-	Force bool `koanf:"force"`
+	Force bool `key:"force"`
 }

@@ -11,16 +11,18 @@ import (
 	"time"
 
 	"github.com/go-viper/mapstructure/v2"
-	"github.com/knadh/koanf/v2"
 )
 
 // decode puts the values into the config, each by the type of its field. Faults are collected, not returned.
 func (l *loader) decode(into *Config) {
 	l.checkKeys("", l.raw)
-	err := l.values.UnmarshalWithConf("", into, koanf.UnmarshalConf{DecoderConfig: &mapstructure.DecoderConfig{
-		TagName: "koanf", DecodeHook: mapstructure.DecodeHookFuncValue(decodeValue),
+	decoder, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
+		Result: into, TagName: "key", DecodeHook: mapstructure.DecodeHookFuncValue(decodeValue),
 		MatchName: func(mapKey, fieldName string) bool { return mapKey == fieldName },
-	}})
+	})
+	if err == nil {
+		err = decoder.Decode(l.raw)
+	}
 	l.decodeFaults(err)
 	l.checkSigns(into)
 }
@@ -41,11 +43,16 @@ func (l *loader) checkKeys(path string, v any) {
 				f, at := unknownKey(within), l.placeOf(within)
 				f.Line, f.Column = at.line, at.column
 				l.faults = append(l.faults, f)
-			case k.section:
+			case k.section && k.list == isList(v[name]): // else the decoder says so
 				l.checkKeys(within, v[name])
 			}
 		}
 	}
+}
+
+func isList(v any) bool {
+	_, is := v.([]any)
+	return is
 }
 
 func (l *loader) decodeFaults(err error) {
@@ -68,7 +75,7 @@ func (l *loader) decodeFaults(err error) {
 // shown is the value of a key and a space where it may be shown, for the start of a fault's text.
 func (l *loader) shown(path string) string {
 	k, known := findKey(path)
-	text, isText := l.values.Get(path).(string)
+	text, isText := valueAt(l.raw, path).(string)
 	if !known || k.secret || k.section || l.unshown[path] || !isText || strings.Contains(path, "[") {
 		return ""
 	}

@@ -5,9 +5,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/knadh/koanf/providers/env/v2"
-	"github.com/knadh/koanf/v2"
 )
 
 const prefix = "FIRSTSEEN_"
@@ -29,22 +26,36 @@ var foreign = regexp.MustCompile(`^FIRSTSEEN_((\w+_)?(SERVICE_HOST|SERVICE_PORT(
 
 // loadEnviron merges the environment over what is there.
 func (l *loader) loadEnviron() {
-	provider := env.Provider(".", env.Opt{
-		Prefix:      prefix,
-		EnvironFunc: func() []string { return l.environ },
-		TransformFunc: func(name, value string) (string, any) {
-			if value == "" || foreign.MatchString(name) {
-				return "", nil
-			}
-			return l.fromVariable(name, value)
-		},
-	})
-	merged := koanf.New(".")
-	if err := merged.Load(provider, nil); err != nil {
-		l.fault("", "environment: %v", err)
+	for _, pair := range l.environ {
+		name, value, _ := strings.Cut(pair, "=")
+		if !strings.HasPrefix(name, prefix) || value == "" || foreign.MatchString(name) {
+			continue
+		}
+		if path, v := l.fromVariable(name, value); path != "" {
+			merge(l.raw, strings.Split(path, "."), v)
+		}
 	}
-	if err := l.values.Merge(merged); err != nil {
-		l.fault("", "environment: %v", err)
+}
+
+// merge sets a value in the sections of its path. Entries by name are added to those that are there.
+func merge(into map[string]any, path []string, v any) {
+	name := path[0]
+	there, isMap := into[name].(map[string]any)
+	if len(path) > 1 {
+		if !isMap {
+			there = map[string]any{}
+			into[name] = there
+		}
+		merge(there, path[1:], v)
+		return
+	}
+	entries, named := v.(map[string]any)
+	if !named || !isMap {
+		into[name] = v
+		return
+	}
+	for n, entry := range entries {
+		merge(there, []string{n}, entry)
 	}
 }
 

@@ -28,6 +28,8 @@ type Fault struct {
 
 func (f Fault) String() string {
 	switch {
+	case f.Key == "" && f.Line > 0:
+		return fmt.Sprintf("line %d, column %d: %s", f.Line, f.Column, f.Text)
 	case f.Key == "":
 		return f.Text
 	case f.Line > 0:

@@ -149,6 +149,8 @@ topics:
         webhook: {url: ftp://h, "x y": 1}
 http: {rate: 0}
 retention: {handlers: {book: -1s, other: 1d}}
+log: [info]
+"not shown": 1
 `, "FIRSTSEEN_HTTP_RATE=none")
 	var e *Error
 	require.ErrorAs(t, err, &e)
@@ -162,7 +164,10 @@ retention: {handlers: {book: -1s, other: 1d}}
 		"topics[].handlers[].webhook":       {10, 33}, // the unknown key itself, which may not be shown
 		"topics[0].handlers[1].webhook.url": {10, 19},
 		"http.rate (FIRSTSEEN_HTTP_RATE)":   {0, 0},
+		"log":                               {13, 1},
+		"":                                  {14, 1},
 		"retention.handlers[book]":          {12, 24}, "retention.handlers[other]": {12, 35},
 	}, at, "%v", err)
 	require.ErrorContains(t, err, "\n  postgres.schema (line 1, column 12): ")
+	require.ErrorContains(t, err, "\n  line 14, column 1: has an unknown key; ")
 }

@@ -85,7 +85,7 @@ func (k key) translated(comments map[string]string) string {
 	}
 	for f := range k.owner.Fields() {
 		if compound.MatchString(f.Name) {
-			text = regexp.MustCompile(`\b`+f.Name+`\b`).ReplaceAllString(text, f.Tag.Get("koanf"))
+			text = regexp.MustCompile(`\b`+f.Name+`\b`).ReplaceAllString(text, f.Tag.Get("key"))
 		}
 	}
 	_, name := split(k.path)

@@ -27,7 +27,7 @@ var keys = keysOf(reflect.TypeFor[Config](), "")
 
 func keysOf(t reflect.Type, prefix string) (found []key) {
 	for f := range t.Fields() {
-		k := key{path: prefix + f.Tag.Get("koanf"), of: f.Type, owner: t, field: f.Name, secret: isSecret(f.Type)}
+		k := key{path: prefix + f.Tag.Get("key"), of: f.Type, owner: t, field: f.Name, secret: isSecret(f.Type)}
 		within := k.path + "."
 		if isSections(f.Type) {
 			k.list, k.of, within = true, f.Type.Elem(), k.path+"[]."
@@ -76,7 +76,7 @@ func each(v reflect.Value, path string, do func(path string, v reflect.Value)) {
 	switch {
 	case v.Kind() == reflect.Struct:
 		for f, field := range v.Fields() {
-			each(field, strings.TrimPrefix(path+"."+f.Tag.Get("koanf"), "."), do)
+			each(field, strings.TrimPrefix(path+"."+f.Tag.Get("key"), "."), do)
 		}
 	case isSections(v.Type()):
 		for i := range v.Len() {
@@ -97,7 +97,7 @@ func differences(a, b reflect.Value, path string) (found []string) {
 	switch {
 	case a.Kind() == reflect.Struct:
 		for f, field := range a.Fields() {
-			found = append(found, differences(field, b.FieldByIndex(f.Index), strings.TrimPrefix(path+"."+f.Tag.Get("koanf"), "."))...)
+			found = append(found, differences(field, b.FieldByIndex(f.Index), strings.TrimPrefix(path+"."+f.Tag.Get("key"), "."))...)
 		}
 	case isSections(a.Type()) && a.Len() == b.Len():
 		for i := range a.Len() {

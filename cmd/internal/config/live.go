@@ -153,7 +153,7 @@ func (c Config) with(other Config) Config {
 func fieldOf(v reflect.Value, path string) reflect.Value {
 	name, rest, more := strings.Cut(path, ".")
 	for f, field := range v.Fields() {
-		if f.Tag.Get("koanf") != name {
+		if f.Tag.Get("key") != name {
 			continue
 		}
 		if more {

@@ -5,8 +5,6 @@ import (
 	"io/fs"
 	"regexp"
 	"strings"
-
-	"github.com/knadh/koanf/v2"
 )
 
 // DefaultFile is read where no file is named, if it is there.
@@ -16,7 +14,6 @@ const DefaultFile = "firstseen.yaml"
 type loader struct {
 	path      string
 	environ   []string
-	values    *koanf.Koanf
 	raw       map[string]any    // the values in their sections
 	variables map[string]string // key -> the environment variable that it came from
 	unshown   map[string]bool   // keys whose value is not to be shown
@@ -68,12 +65,11 @@ func LoadPostgres(path string, environ []string, override Postgres, withDSN bool
 
 func load(path string, environ []string) (*loader, Config) {
 	l := &loader{
-		path: path, environ: environ, values: koanf.New("."),
+		path: path, environ: environ, raw: map[string]any{},
 		variables: map[string]string{}, unshown: map[string]bool{}, written: map[string]string{}, places: map[string]place{}, files: map[string]sum{},
 	}
 	l.loadFile()
 	l.loadEnviron()
-	l.raw = l.values.Raw()
 	c := defaults()
 	l.decode(&c)
 	return l, c
@@ -108,19 +104,10 @@ func (l *loader) loadFile() {
 		l.fault("", "%s", yamlFault(err))
 		return
 	}
-	values, _ := l.substitute("", parsed).(map[string]any)
-	l.values = koanf.New(".")
-	if err := l.values.Load(rawValues(values), nil); err != nil {
-		l.fault("", "%v", err)
+	if values, keyed := l.substitute("", parsed).(map[string]any); keyed {
+		l.raw = values
 	}
 }
-
-// rawValues is a koanf.Provider of values that have been read already.
-type rawValues map[string]any
-
-func (r rawValues) Read() (map[string]any, error) { return r, nil }
-
-func (r rawValues) ReadBytes() ([]byte, error) { return nil, errors.ErrUnsupported }
 
 var yamlLine = regexp.MustCompile(`line \d+: [a-z ]+$|line \d+: mapping key .* already defined at line \d+`)
 

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 )
 
 func parsedSchema(t *testing.T) (s map[string]any) {
@@ -30,8 +30,8 @@ func held(t *testing.T, text string) (found []string) {
 	require.NoError(t, compiler.AddResource("config", document))
 	compiled, err := compiler.Compile("config")
 	require.NoError(t, err)
-	parsed, err := yaml.Parser().Unmarshal([]byte(text))
-	require.NoError(t, err)
+	var parsed map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(text), &parsed))
 	asJSON, err := json.Marshal(parsed)
 	require.NoError(t, err)
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(asJSON))

@@ -23,10 +23,13 @@ func Nearest(name string, known []string) (nearest string) {
 func unknownKey(path string) Fault {
 	section, name := split(pattern(path))
 	text := "unknown key; "
-	if near := nearestKey(section, name); near != "" {
-		text += fmt.Sprintf("did you mean %s?", near)
-	} else {
+	switch near := nearestKey(section, name); near {
+	case pattern(path):
+		text += "write " + name + " on a line of its own below its section, indented"
+	case "":
 		text += "the keys here are " + strings.Join(namesIn(section), ", ")
+	default:
+		text += fmt.Sprintf("did you mean %s?", near)
 	}
 	if !printable.MatchString(path) {
 		path = strings.TrimSuffix(section, ".")

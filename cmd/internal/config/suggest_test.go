@@ -33,3 +33,7 @@ func TestUnknownVariableIsMeantToBeTheNearest(t *testing.T) {
 		require.Contains(t, fault.Text, "did you mean "+prefix+want+"?", name)
 	}
 }
+
+func TestKeyWithADotIsToBeWrittenInItsSection(t *testing.T) {
+	requireFaults(t, "batch.bytes: 1MiB\n", "batch.bytes: unknown key; write bytes on a line of its own below its section, indented")
+}

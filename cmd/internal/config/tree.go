@@ -26,7 +26,7 @@ type node struct {
 // tree is a config as nodes. tell gives the value and the comments of each key's.
 func tree(v reflect.Value, path string, tell func(path string, k key, v reflect.Value) node) (nodes []node) {
 	for f, field := range v.Fields() {
-		name := f.Tag.Get("koanf")
+		name := f.Tag.Get("key")
 		within := strings.TrimPrefix(path+"."+name, ".")
 		if w, is := field.Interface().(Webhook); is && !w.given() {
 			continue // the handler is a function

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/firstseen/firstseen/dedup/instruments"
 )
@@ -88,8 +88,8 @@ func TestDashboardAsksForMetricsThatExist(t *testing.T) {
 func TestAlertsAskForMetricsThatExistAndSayWhatToDo(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(docs, "alerts.yaml"))
 	require.NoError(t, err)
-	parsed, err := yaml.Parser().Unmarshal(raw)
-	require.NoError(t, err)
+	var parsed map[string]any
+	require.NoError(t, yaml.Unmarshal(raw, &parsed))
 	again, err := json.Marshal(parsed)
 	require.NoError(t, err)
 	var file struct {
