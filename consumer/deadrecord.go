@@ -11,6 +11,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // Headers that say what a published dead letter is. They come behind the message's own.
@@ -34,7 +35,7 @@ var diagnosticNames = []string{headerID, headerHandler, headerTenant, headerReas
 const timestampFormat = "2006-01-02T15:04:05.000Z07:00"
 
 // diagnostics are the headers about a dead letter with its error cut to so many bytes; below 0 there is none.
-func diagnostics(l *dedup.DeadLetter, errorBytes int) []kafka.Header {
+func diagnostics(l *operate.DeadLetter, errorBytes int) []kafka.Header {
 	m := &l.Message
 	texts := map[string]string{
 		headerID: m.ID.String(), headerHandler: l.Handler, headerTenant: m.Tenant, headerReason: l.Reason,
@@ -66,7 +67,7 @@ func timestamp(m *dedup.Message) string {
 
 // cuts are the diagnostics of a letter that is too large, from all of them to the ID alone. A broker does not tell its
 // limit to everyone: the error is cut to a quarter again and again.
-func cuts(l *dedup.DeadLetter) [][]kafka.Header {
+func cuts(l *operate.DeadLetter) [][]kafka.Header {
 	all := [][]kafka.Header{diagnostics(l, len(l.Error))}
 	const least = 64 // an error shorter than this says nothing
 	for n := len(l.Error) / 4; n >= least; n /= 4 {
@@ -78,7 +79,7 @@ func cuts(l *dedup.DeadLetter) [][]kafka.Header {
 
 // record is a message byte for byte, with diagnostics in place of those that it may bring from an earlier publishing.
 // Its timestamp is the time of publishing: by the old one the topic's retention might delete it at once.
-func record(l *dedup.DeadLetter, diagnostics []kafka.Header) kafka.Record {
+func record(l *operate.DeadLetter, diagnostics []kafka.Header) kafka.Record {
 	m := &l.Message
 	headers := make([]kafka.Header, 0, len(m.Headers)+len(diagnostics))
 	for _, h := range m.Headers {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 func TestDeadTopicMustNotBeRead(t *testing.T) {
@@ -20,7 +21,7 @@ func TestDeadTopicMustNotBeRead(t *testing.T) {
 }
 
 func TestErrorIsCutBetweenLetters(t *testing.T) {
-	l := &dedup.DeadLetter{Error: strings.Repeat("é", 1000)}
+	l := &operate.DeadLetter{Error: strings.Repeat("é", 1000)}
 	for n := range 9 {
 		for _, h := range diagnostics(l, n) {
 			if h.Key == headerError {
@@ -31,18 +32,18 @@ func TestErrorIsCutBetweenLetters(t *testing.T) {
 }
 
 func TestCutsEndWithTheIDAlone(t *testing.T) {
-	l := &dedup.DeadLetter{Error: strings.Repeat("x", 64<<10)}
+	l := &operate.DeadLetter{Error: strings.Repeat("x", 64<<10)}
 	all := cuts(l)
 	require.Len(t, all[0], 10)
 	require.Len(t, all[len(all)-2], 9, "no error")
 	require.Equal(t, headerID, all[len(all)-1][0].Key)
 	require.Len(t, all[len(all)-1], 1)
 	require.Less(t, len(all), 10)
-	require.Len(t, cuts(&dedup.DeadLetter{Error: "short"}), 3)
+	require.Len(t, cuts(&operate.DeadLetter{Error: "short"}), 3)
 }
 
 func TestDiagnosticsOfAnEarlierPublishingAreReplaced(t *testing.T) {
-	l := &dedup.DeadLetter{Error: "new"}
+	l := &operate.DeadLetter{Error: "new"}
 	l.Message.Headers = []dedup.Header{{Key: "a"}, {Key: headerError, Value: []byte("old")}, {Key: "a", Value: []byte{}},
 		{Key: "firstseen-other"}, {Key: headerID}, {Key: headerID}}
 	for range 5 {

@@ -16,6 +16,7 @@ import (
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // deadPoll is the time between two looks for dead letters.
@@ -76,7 +77,7 @@ func (d *deadTopic) publish(ctx context.Context) (int, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*d.timeout)
 	defer cancel()
-	return d.store.PublishDead(ctx, d.timeout, d.produce)
+	return operate.Of(d.store).PublishDead(ctx, d.timeout, d.produce)
 }
 
 // lookUp learns the topic's partitions. No request of ours creates it.
@@ -100,8 +101,8 @@ func (d *deadTopic) lookUp(ctx context.Context) error {
 }
 
 // produce publishes dead letters and waits until all replicas have them.
-func (d *deadTopic) produce(ctx context.Context, letters []dedup.DeadLetter) ([]dedup.Fate, error) {
-	fates := make([]dedup.Fate, len(letters))
+func (d *deadTopic) produce(ctx context.Context, letters []operate.DeadLetter) ([]operate.Fate, error) {
+	fates := make([]operate.Fate, len(letters))
 	byPartition := map[int][]int{}
 	for i := range letters {
 		p := d.partition(&letters[i].Message)
@@ -124,7 +125,7 @@ func (d *deadTopic) partition(m *dedup.Message) int {
 
 // produceTo publishes those letters of one partition that places names. Where the broker refuses them together each
 // half is published by itself, down to the one that it refuses.
-func (d *deadTopic) produceTo(ctx context.Context, partition int, letters []dedup.DeadLetter, places []int, fates []dedup.Fate) error {
+func (d *deadTopic) produceTo(ctx context.Context, partition int, letters []operate.DeadLetter, places []int, fates []operate.Fate) error {
 	records := make([]kafka.Record, len(places))
 	for i, place := range places {
 		l := &letters[place]
@@ -146,14 +147,14 @@ func (d *deadTopic) produceTo(ctx context.Context, partition int, letters []dedu
 		return err
 	}
 	for _, place := range places {
-		fates[place] = dedup.Published
+		fates[place] = operate.Published
 	}
 	return nil
 }
 
 // produceCut publishes a letter that was refused whole: compressed if that helps, with less and less of the error, and
 // at last with nothing but its ID.
-func (d *deadTopic) produceCut(ctx context.Context, partition int, l *dedup.DeadLetter, err error) (dedup.Fate, error) {
+func (d *deadTopic) produceCut(ctx context.Context, partition int, l *operate.DeadLetter, err error) (operate.Fate, error) {
 	for _, headers := range cuts(l) {
 		if !tooLarge(err) {
 			break
@@ -161,16 +162,16 @@ func (d *deadTopic) produceCut(ctx context.Context, partition int, l *dedup.Dead
 		compression := smaller(func() kafka.Record { return record(l, headers) })
 		if err = d.send(ctx, partition, compression, record(l, headers)); err == nil {
 			d.log.Warn("dead letter was too large for its topic; published with less about it", "message_id", l.Message.ID)
-			return dedup.Published, nil
+			return operate.Published, nil
 		}
 	}
 	if !refused(err) {
-		return dedup.Unpublished, err
+		return operate.Unpublished, err
 	}
 	d.log.Error("dead letter can't be published, its topic's broker refuses it; it stays in Postgres only",
 		"message_id", l.Message.ID, "handler", l.Handler, "topic", l.Message.Topic, "partition", l.Message.Partition,
 		"offset", l.Message.Offset, "error", err)
-	return dedup.Unpublishable, nil
+	return operate.Unpublishable, nil
 }
 
 func (d *deadTopic) send(ctx context.Context, partition int, compression kafka.Compression, records ...kafka.Record) error {

@@ -21,6 +21,7 @@ import (
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -214,7 +215,7 @@ func (g *grave) redrive() {
 	g.t.Helper()
 	store, err := dedup.Attach(g.t.Context(), g.pool, dedup.Config{Inbox: g.group})
 	require.NoError(g.t, err)
-	n, err := store.Redrive(g.t.Context(), dedup.Filter{}, dedup.By{Actor: "a test", Why: "to see"})
+	n, err := operate.Of(store).Redrive(g.t.Context(), operate.Filter{}, operate.By{Actor: "a test", Why: "to see"})
 	require.NoError(g.t, err)
 	require.Equal(g.t, 2, n)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // cutOffAt has a fake cluster say that its logs part from what was read under leader epoch 0 at an offset.
@@ -118,7 +119,7 @@ func TestCommittedOffsetGoesBackWithTheLog(t *testing.T) {
 	s.caughtUp()
 	stop()
 	cutOffAt(fake.Cluster, 10)
-	_, err := s.store().Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: s.topic}, nightShift)
+	_, err := operate.Of(s.store()).Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: s.topic}, nightShift)
 	require.NoError(t, err)
 	s.run(settings(func(c *consumer.Config) { c.OnReset = consumer.Restart }))
 	s.eventually(func() bool { return s.committed(0) == 10 }, "the committed offset did not go back")

@@ -16,10 +16,11 @@ import (
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
 )
 
-var operator = dedup.By{Actor: "night shift", Why: "test"}
+var operator = operate.By{Actor: "night shift", Why: "test"}
 
 // inbox is the stage's, for an operator.
 func (s *stage) inbox() *dedup.Store {
@@ -31,10 +32,10 @@ func (s *stage) inbox() *dedup.Store {
 
 func (s *stage) pause(p dedup.Pause) (resume func()) {
 	s.t.Helper()
-	_, err := s.inbox().Pause(context.Background(), p, operator)
+	_, err := operate.Of(s.inbox()).Pause(context.Background(), p, operator)
 	require.NoError(s.t, err)
 	return func() {
-		_, err := s.inbox().Resume(context.Background(), p, operator)
+		_, err := operate.Of(s.inbox()).Resume(context.Background(), p, operator)
 		require.NoError(s.t, err)
 	}
 }

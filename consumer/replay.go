@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -48,7 +48,7 @@ type ReplayResult struct {
 	// Before is how many offsets were done before this run.
 	Before int64
 	// Ranges are how far each partition is, sorted.
-	Ranges []dedup.ReplayRange
+	Ranges []operate.ReplayRange
 	// Read is how many messages this run has read. Offsets without one, such as transaction markers, do not count.
 	Read int64
 	// Result is what became of them, each once for every handler.
@@ -60,7 +60,7 @@ type ReplayResult struct {
 }
 
 // Left is how many offsets are not done yet.
-func (r *ReplayResult) Left() int64 { return (&dedup.Replay{Ranges: r.Ranges}).Left() }
+func (r *ReplayResult) Left() int64 { return (&operate.Replay{Ranges: r.Ranges}).Left() }
 
 // Total is how many offsets the whole replay has.
 func (r *ReplayResult) Total() (n int64) {
@@ -124,14 +124,14 @@ type replayRun struct {
 	parts     map[int32]*replayPart // those that are not done
 
 	mu    sync.Mutex
-	state *dedup.Replay
+	state *operate.Replay
 	sofar ReplayResult
 }
 
 // replayDrain is how long open batches may go on after the end of a replay's context.
 const replayDrain = 15 * time.Second
 
-func newReplayRun(ctx context.Context, r *Reader, p *handlers.Processor, cfg Replay, state *dedup.Replay, resumed bool, started time.Time) *replayRun {
+func newReplayRun(ctx context.Context, r *Reader, p *handlers.Processor, cfg Replay, state *operate.Replay, resumed bool, started time.Time) *replayRun {
 	run := &replayRun{
 		cfg: &cfg, reader: r, processor: p, log: r.cfg.Logger.With("replay", cfg.Name, "topic", cfg.Topic.Name), started: started,
 		rate: rate{perSecond: cfg.Rate}, parts: map[int32]*replayPart{}, state: state,
@@ -146,7 +146,7 @@ func newReplayRun(ctx context.Context, r *Reader, p *handlers.Processor, cfg Rep
 	return run
 }
 
-func (r *ReplayResult) total(state *dedup.Replay) int64 {
+func (r *ReplayResult) total(state *operate.Replay) int64 {
 	r.Ranges = state.Ranges
 	return r.Total()
 }
@@ -202,7 +202,7 @@ func (run *replayRun) read(ctx context.Context) error {
 }
 
 // left are the ranges that are not done.
-func left(r *dedup.Replay) (ranges []Range) {
+func left(r *operate.Replay) (ranges []Range) {
 	for _, at := range r.Ranges {
 		if at.Left() > 0 {
 			ranges = append(ranges, Range{Partition: at.Partition, From: at.Next, To: at.To})
@@ -219,7 +219,7 @@ func (run *replayRun) leave() {
 }
 
 // done takes in what became of a batch, and tells of it.
-func (run *replayRun) done(at *dedup.ReplayRange, next int64, read int, r handlers.Result) {
+func (run *replayRun) done(at *operate.ReplayRange, next int64, read int, r handlers.Result) {
 	run.mu.Lock()
 	defer run.mu.Unlock()
 	at.Next = next
@@ -247,7 +247,7 @@ func (run *replayRun) result() ReplayResult {
 
 func (run *replayRun) snapshot() ReplayResult {
 	now := run.sofar
-	now.Ranges = append([]dedup.ReplayRange(nil), run.state.Ranges...)
+	now.Ranges = append([]operate.ReplayRange(nil), run.state.Ranges...)
 	now.Elapsed = time.Since(run.started)
 	return now
 }

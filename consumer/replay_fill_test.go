@@ -10,6 +10,7 @@ import (
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -24,7 +25,7 @@ func TestNewHandlerIsFilledInOrderWhileItIsPaused(t *testing.T) {
 	stop()
 
 	paused := dedup.Pause{Kind: dedup.PauseHandler, Handler: "later"}
-	_, err := s.store().Pause(t.Context(), paused, nightShift)
+	_, err := operate.Of(s.store()).Pause(t.Context(), paused, nightShift)
 	require.NoError(t, err)
 	more()
 	s.start(s.consumer(func(_ *consumer.Config, hc *handlers.Config) {
@@ -39,7 +40,7 @@ func TestNewHandlerIsFilledInOrderWhileItIsPaused(t *testing.T) {
 		c.Progress = func(consumer.ReplayResult) { once.Do(more) }
 	})
 	require.Equal(t, handlers.Result{New: 60, Duplicates: 60}, result.Result)
-	_, err = s.store().Resume(t.Context(), paused, nightShift)
+	_, err = operate.Of(s.store()).Resume(t.Context(), paused, nightShift)
 	require.NoError(t, err)
 	s.settled()
 	for _, handler := range []string{"effect", "later"} {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -18,7 +19,7 @@ import (
 type replayPart struct {
 	*replayRun
 	position *dedup.Position
-	at       *dedup.ReplayRange
+	at       *operate.ReplayRange
 	caution  *caution
 	log      *slog.Logger
 	hold     *holds.Place

@@ -13,6 +13,7 @@ import (
 
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -40,12 +41,12 @@ func (c *Replay) prepare(p *handlers.Processor) error {
 var defaultMaxParked = Config{}.WithDefaults().MaxParked
 
 // beginReplay gives the replay of that name where there is one, and else sets a new one down.
-func (r *Reader) beginReplay(ctx context.Context, p *handlers.Processor, cfg *Replay) (state *dedup.Replay, resumed bool, err error) {
+func (r *Reader) beginReplay(ctx context.Context, p *handlers.Processor, cfg *Replay) (state *operate.Replay, resumed bool, err error) {
 	state, resumed, err = r.findReplay(ctx, p, cfg)
 	if err != nil || resumed {
 		return state, resumed, err
 	}
-	begun, err := p.Store().BeginReplay(ctx, state, cfg.Fresh)
+	begun, err := operate.Of(p.Store()).BeginReplay(ctx, state, cfg.Fresh)
 	if err != nil {
 		return nil, false, err
 	}
@@ -57,7 +58,7 @@ func (r *Reader) beginReplay(ctx context.Context, p *handlers.Processor, cfg *Re
 }
 
 // findReplay gives the replay of that name where there is one, and else what a new one would be. It changes nothing.
-func (r *Reader) findReplay(ctx context.Context, p *handlers.Processor, cfg *Replay) (state *dedup.Replay, resumed bool, err error) {
+func (r *Reader) findReplay(ctx context.Context, p *handlers.Processor, cfg *Replay) (state *operate.Replay, resumed bool, err error) {
 	if err := cfg.prepare(p); err != nil {
 		return nil, false, err
 	}
@@ -66,7 +67,7 @@ func (r *Reader) findReplay(ctx context.Context, p *handlers.Processor, cfg *Rep
 		return nil, false, err
 	}
 	if !cfg.Fresh {
-		state, err = p.Store().Replay(ctx, dedup.ReplayConsumer(cfg.Group, cfg.Name), cfg.Topic.Name)
+		state, err = operate.Of(p.Store()).Replay(ctx, operate.ReplayConsumer(cfg.Group, cfg.Name), cfg.Topic.Name)
 		if err != nil || state != nil {
 			return state, true, errors.Join(err, cfg.goesOn(p, state, topic.ID))
 		}
@@ -76,7 +77,7 @@ func (r *Reader) findReplay(ctx context.Context, p *handlers.Processor, cfg *Rep
 }
 
 // goesOn says why a replay that was begun can't go on as it is asked for now.
-func (c *Replay) goesOn(p *handlers.Processor, state *dedup.Replay, topicID uuid.UUID) error {
+func (c *Replay) goesOn(p *handlers.Processor, state *operate.Replay, topicID uuid.UUID) error {
 	asked := c.asked(p)
 	switch {
 	case state == nil:
@@ -92,7 +93,7 @@ func (c *Replay) goesOn(p *handlers.Processor, state *dedup.Replay, topicID uuid
 }
 
 // planReplay resolves the places.
-func (r *Reader) planReplay(ctx context.Context, p *handlers.Processor, cfg *Replay, topic wire.Topic, ends map[int32]int64) (*dedup.Replay, error) {
+func (r *Reader) planReplay(ctx context.Context, p *handlers.Processor, cfg *Replay, topic wire.Topic, ends map[int32]int64) (*operate.Replay, error) {
 	earliest, err := r.Earliest(ctx, topic.Name)
 	if err != nil {
 		return nil, err
@@ -109,7 +110,7 @@ func (r *Reader) planReplay(ctx context.Context, p *handlers.Processor, cfg *Rep
 	if err != nil {
 		return nil, err
 	}
-	state := &dedup.Replay{Consumer: dedup.ReplayConsumer(cfg.Group, cfg.Name), Topic: topic.Name, TopicID: topic.ID, Asked: cfg.asked(p)}
+	state := &operate.Replay{Consumer: operate.ReplayConsumer(cfg.Group, cfg.Name), Topic: topic.Name, TopicID: topic.ID, Asked: cfg.asked(p)}
 	var faults []error
 	partitions := cfg.Partitions
 	if partitions == nil {
@@ -129,7 +130,7 @@ func (r *Reader) planReplay(ctx context.Context, p *handlers.Processor, cfg *Rep
 			first = earliest[id]
 		}
 		first = min(first, end)
-		state.Ranges = append(state.Ranges, dedup.ReplayRange{Partition: id, From: first, To: end, Next: first})
+		state.Ranges = append(state.Ranges, operate.ReplayRange{Partition: id, From: first, To: end, Next: first})
 	}
 	return state, errors.Join(faults...)
 }
@@ -148,7 +149,7 @@ func (r *Reader) lost(topic string, partition int32, from, to int64) error {
 // groupStands is where a group stands in a topic as it is now, by partition. A position in a topic that was deleted since
 // says nothing.
 func groupStands(ctx context.Context, store *dedup.Store, group string, topic wire.Topic) (map[int32]int64, error) {
-	positions, err := store.Positions(ctx, group)
+	positions, err := operate.Of(store).Positions(ctx, group)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -20,7 +20,7 @@ func (r *Reader) PreviewReplay(ctx context.Context, p *handlers.Processor, cfg R
 	}
 	run := newReplayRun(ctx, r, p, cfg, state, resumed, started)
 	defer run.abandon()
-	ranges := map[int32]*dedup.ReplayRange{}
+	ranges := map[int32]*operate.ReplayRange{}
 	for i := range state.Ranges {
 		ranges[state.Ranges[i].Partition] = &state.Ranges[i]
 	}

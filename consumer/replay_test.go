@@ -19,6 +19,7 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/dedup/identity"
+	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -239,7 +240,7 @@ func TestReplayLeavesToTheGroupWhatItHasNotRead(t *testing.T) {
 	stop()
 	s.fill(10)
 	result := s.replayer(nil).mustRun(nil)
-	require.Equal(t, []dedup.ReplayRange{{Partition: 0, To: 10, Next: 10}, {Partition: 1, To: 10, Next: 10}}, result.Ranges)
+	require.Equal(t, []operate.ReplayRange{{Partition: 0, To: 10, Next: 10}, {Partition: 1, To: 10, Next: 10}}, result.Ranges)
 	require.Equal(t, handlers.Result{Duplicates: 20}, result.Result)
 	s.start(s.consumer(nil))
 	s.caughtUp()

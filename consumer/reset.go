@@ -12,6 +12,7 @@ import (
 
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // Reset is where a group that has no members is to go on in a topic, in Postgres and in Kafka. Make it with PlanReset.
@@ -128,7 +129,7 @@ func (c *Cluster) find(ctx context.Context, topic string, place Place) (map[int3
 // goes on at the lower of the two, so that where only the first is done nothing is skipped; doing it again repairs that.
 // Whoever still owns one of the positions is fenced. It is ErrGroupInUse where the group has members, and nothing is moved
 // then; a member that comes in between may have it fail after the first step.
-func (c *Cluster) Reset(ctx context.Context, store *dedup.Store, plan *Reset, by dedup.By) error {
+func (c *Cluster) Reset(ctx context.Context, store *dedup.Store, plan *Reset, by operate.By) error {
 	next := make(map[int32]int64, len(plan.Partitions))
 	for _, p := range plan.Partitions {
 		next[p.Partition] = p.To
@@ -136,7 +137,7 @@ func (c *Cluster) Reset(ctx context.Context, store *dedup.Store, plan *Reset, by
 	if err := c.requireEmpty(ctx, plan.Group); err != nil {
 		return fmt.Errorf("reset group %s in topic %s: %w", plan.Group, plan.Topic, err)
 	}
-	if err := store.ResetPositions(ctx, plan.Group, plan.Topic, plan.TopicID, next, by); err != nil {
+	if err := operate.Of(store).ResetPositions(ctx, plan.Group, plan.Topic, plan.TopicID, next, by); err != nil {
 		return err
 	}
 	if err := c.CommitOffsets(ctx, plan.Group, plan.Topic, next); err != nil {

@@ -13,9 +13,10 @@ import (
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
-var nightShift = dedup.By{Actor: "night shift", Why: "test"}
+var nightShift = operate.By{Actor: "night shift", Why: "test"}
 
 // store is the stage's inbox, for an operator.
 func (s *stage) store() *dedup.Store {

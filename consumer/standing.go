@@ -6,6 +6,7 @@ import (
 
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // Standing is where a group stands in some topics, by Kafka and by Postgres.
@@ -33,11 +34,11 @@ type PartitionStanding struct {
 // Standing tells where a group stands in some topics. Those that do not exist are left out. Beside an error everything is
 // there that was found.
 func (c *Cluster) Standing(ctx context.Context, store *dedup.Store, group string, topics []string) (Standing, error) {
-	positions, err := store.Positions(ctx, group)
+	positions, err := operate.Of(store).Positions(ctx, group)
 	if err != nil {
 		return Standing{}, err
 	}
-	at := map[wire.TopicPartition]dedup.StatedPosition{}
+	at := map[wire.TopicPartition]operate.StatedPosition{}
 	for _, p := range positions {
 		at[wire.TopicPartition{Topic: p.Topic, Partition: p.Partition}] = p
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/dedup/failure"
+	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/migrations"
 )
 
@@ -31,12 +32,12 @@ func TestLoginWithoutRightsCanLockNothingThatAConsumerWaitsFor(t *testing.T) {
 	require.Equal(t, repeat(isNew, 2), s.accept(s.batch(p, uuid.New(), uuid.New())))
 	_, err = s.store.MakePartitions(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, s.store.Exclusively(t.Context(), func(ctx context.Context) error {
-		_, err := s.store.ForgetIDs(ctx, map[string]time.Time{"h": time.Now().Add(-24 * time.Hour)}, dedup.By{Actor: "a", Why: "w"})
+	require.NoError(t, operate.Of(s.store).Exclusively(t.Context(), func(ctx context.Context) error {
+		_, err := operate.Of(s.store).ForgetIDs(ctx, map[string]time.Time{"h": time.Now().Add(-24 * time.Hour)}, operate.By{Actor: "a", Why: "w"})
 		return err
 	}))
-	by := dedup.By{Actor: "a", Why: "w"}
-	require.NoError(t, s.store.ResetPositions(t.Context(), "consumer", "orders", uuid.Nil, map[int32]int64{1: 5}, by))
+	by := operate.By{Actor: "a", Why: "w"}
+	require.NoError(t, operate.Of(s.store).ResetPositions(t.Context(), "consumer", "orders", uuid.Nil, map[int32]int64{1: 5}, by))
 }
 
 // lockEverythingThatCanBeGuessed has a login that may do nothing hold advisory locks: on each table's number with the

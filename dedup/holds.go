@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/internal/db"
@@ -58,32 +57,4 @@ func clean(text string, most int) string {
 		text = text[:most] + " …"
 	}
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\ufffd"), "\x00", "\ufffd")
-}
-
-// ToldHolds are the holds of one process, as it told them last.
-type ToldHolds struct {
-	Consumer string
-	Owner    string
-	ToldAt   time.Time
-	Holds    []holds.Hold
-	// Stale says that they are older than HoldsStale.
-	Stale bool
-}
-
-const toldHoldsSQL = `
-select consumer, owner, told_at, holds, told_at < now() - $1::interval
-from firstseen.holds
-order by consumer, owner, member
-limit 1000`
-
-// Holds lists what waits in all processes that consume into the schema, as they told last.
-func (s *Store) Holds(ctx context.Context) ([]ToldHolds, error) {
-	found, err := db.LookAll(ctx, s.db, nil, func(row pgx.CollectableRow) (t ToldHolds, err error) {
-		err = row.Scan(&t.Consumer, &t.Owner, &t.ToldAt, &t.Holds, &t.Stale)
-		return t, err
-	}, toldHoldsSQL, HoldsStale)
-	if err != nil {
-		return nil, fmt.Errorf("list holds: %w", err)
-	}
-	return found, nil
 }

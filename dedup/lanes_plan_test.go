@@ -11,6 +11,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // tenants makes scopes of tenants of handler h, and lanes with a message each in every one of them, topic orders or other
@@ -65,7 +66,7 @@ func TestClaimReadsNoMoreLanesThanItTakes(t *testing.T) {
 	}
 	for _, paused := range []string{"", "orders"} {
 		if paused != "" {
-			_, err := s.store.Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: paused}, by)
+			_, err := operate.Of(s.store).Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: paused}, operate.By{Actor: "night shift", Why: "test"})
 			require.NoError(t, err)
 		}
 		plans.Reset()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 func TestLookSaysWhatAcceptThenSays(t *testing.T) {
@@ -87,13 +88,13 @@ func TestScopesAreLookedUpWithoutBeingMade(t *testing.T) {
 
 func TestReplayBeginsOnceUnlessAnew(t *testing.T) {
 	s := newStage(t)
-	want := dedup.Replay{Consumer: dedup.ReplayConsumer("shop", "all"), Topic: "orders", TopicID: uuid.New(), Asked: "from 3",
-		Ranges: []dedup.ReplayRange{{Partition: 0, From: 3, To: 9, Next: 3}, {Partition: 2, From: 4, To: 4, Next: 4}}}
-	found, err := s.store.Replay(t.Context(), want.Consumer, want.Topic)
+	want := operate.Replay{Consumer: operate.ReplayConsumer("shop", "all"), Topic: "orders", TopicID: uuid.New(), Asked: "from 3",
+		Ranges: []operate.ReplayRange{{Partition: 0, From: 3, To: 9, Next: 3}, {Partition: 2, From: 4, To: 4, Next: 4}}}
+	found, err := operate.Of(s.store).Replay(t.Context(), want.Consumer, want.Topic)
 	require.NoError(t, err)
 	require.Nil(t, found)
-	begin := func(r *dedup.Replay, fresh bool) bool {
-		begun, err := s.store.BeginReplay(t.Context(), r, fresh)
+	begin := func(r *operate.Replay, fresh bool) bool {
+		begun, err := operate.Of(s.store).BeginReplay(t.Context(), r, fresh)
 		require.NoError(t, err)
 		return begun
 	}
@@ -105,9 +106,9 @@ func TestReplayBeginsOnceUnlessAnew(t *testing.T) {
 	s.accept(b)
 
 	other := want
-	other.Ranges = []dedup.ReplayRange{{Partition: 0, From: 1, To: 2, Next: 1}}
+	other.Ranges = []operate.ReplayRange{{Partition: 0, From: 1, To: 2, Next: 1}}
 	require.False(t, begin(&other, false))
-	found, err = s.store.Replay(t.Context(), want.Consumer, want.Topic)
+	found, err = operate.Of(s.store).Replay(t.Context(), want.Consumer, want.Topic)
 	require.NoError(t, err)
 	require.False(t, found.BegunAt.IsZero())
 	want.BegunAt, want.Ranges[0].Next = found.BegunAt, 5
@@ -117,7 +118,7 @@ func TestReplayBeginsOnceUnlessAnew(t *testing.T) {
 	require.True(t, begin(&other, true))
 	_, err = s.store.Accept(t.Context(), &dedup.Batch{Position: p, Next: 6})
 	require.ErrorIs(t, err, dedup.ErrFenced)
-	found, err = s.store.Replay(t.Context(), want.Consumer, want.Topic)
+	found, err = operate.Of(s.store).Replay(t.Context(), want.Consumer, want.Topic)
 	require.NoError(t, err)
 	require.Equal(t, other.Ranges, found.Ranges)
 }
@@ -129,12 +130,12 @@ func TestResetOfPositionsWaitsForNoTransactionForEver(t *testing.T) {
 	require.NoError(t, err)
 	defer tx.Rollback(context.Background())
 	s.exec(`alter function firstseen.reset_position set lock_timeout = '50ms'`)
-	by := dedup.By{Actor: "night shift", Why: "test"}
-	err = s.store.ResetPositions(t.Context(), "consumer", "orders", uuid.Nil, map[int32]int64{0: 7}, by)
-	require.ErrorIs(t, err, dedup.ErrPositionInUse)
+	by := operate.By{Actor: "night shift", Why: "test"}
+	err = operate.Of(s.store).ResetPositions(t.Context(), "consumer", "orders", uuid.Nil, map[int32]int64{0: 7}, by)
+	require.ErrorIs(t, err, operate.ErrPositionInUse)
 	tx.Rollback(t.Context())
-	require.Error(t, s.store.ResetPositions(t.Context(), "consumer", "orders", uuid.Nil, map[int32]int64{0: 7}, dedup.By{Actor: "a"}))
-	require.NoError(t, s.store.ResetPositions(t.Context(), "consumer", "orders", uuid.Nil, map[int32]int64{0: 7, 1: 2}, by))
+	require.Error(t, operate.Of(s.store).ResetPositions(t.Context(), "consumer", "orders", uuid.Nil, map[int32]int64{0: 7}, operate.By{Actor: "a"}))
+	require.NoError(t, operate.Of(s.store).ResetPositions(t.Context(), "consumer", "orders", uuid.Nil, map[int32]int64{0: 7, 1: 2}, by))
 	require.Equal(t, 2, s.count(`select count(*) from firstseen.audit where action = 'reset'`))
 	require.Equal(t, 1, s.count(`select count(*) from firstseen.audit where subject = 'position consumer orders/1: none to 2'`))
 	_, err = s.store.Accept(t.Context(), s.batch(p, newIDs(1)...))
@@ -144,14 +145,14 @@ func TestResetOfPositionsWaitsForNoTransactionForEver(t *testing.T) {
 
 func TestAFreshReplayOfFewerPartitionsLeavesNoPositionThatCountsAsAConsumers(t *testing.T) {
 	s := newStage(t)
-	r := &dedup.Replay{Consumer: dedup.ReplayConsumer("group", "x"), Topic: "orders", Asked: "all",
-		Ranges: []dedup.ReplayRange{{Partition: 0, To: 9}, {Partition: 1, To: 9}}}
-	_, err := s.store.BeginReplay(t.Context(), r, false)
+	r := &operate.Replay{Consumer: operate.ReplayConsumer("group", "x"), Topic: "orders", Asked: "all",
+		Ranges: []operate.ReplayRange{{Partition: 0, To: 9}, {Partition: 1, To: 9}}}
+	_, err := operate.Of(s.store).BeginReplay(t.Context(), r, false)
 	require.NoError(t, err)
 	r.Ranges = r.Ranges[:1]
-	_, err = s.store.BeginReplay(t.Context(), r, true)
+	_, err = operate.Of(s.store).BeginReplay(t.Context(), r, true)
 	require.NoError(t, err)
-	reaches, err := s.store.Reaches(t.Context())
+	reaches, err := operate.Of(s.store).Reaches(t.Context())
 	require.NoError(t, err)
 	require.Len(t, reaches, 1, "%+v", reaches)
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/firstseen/firstseen/dedup/identity"
-	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // Header is one header of a message.
@@ -85,9 +84,6 @@ func (m *Message) stored() (at time.Time, number int64) {
 	}
 	return m.Timestamp, 0
 }
-
-// timestampColumn is that of a row m.
-var timestampColumn = db.TimestampNumber("m.produced_at", "m.raw_timestamp")
 
 // Identify sets the message's ID, RawID, Reason and Sought, as the rule finds them in the rest of it: see [identity.Rule.Find].
 func (m *Message) Identify(by *identity.Rule, topicID uuid.UUID) {

@@ -2,7 +2,6 @@ package dedup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -70,10 +69,11 @@ func PauseOf(kind PauseKind, name string) (Pause, error) {
 		}
 		p.Topic, p.Partition = name[:at], int32(n)
 	}
-	return p, p.validate()
+	return p, p.Validate()
 }
 
-func (p Pause) validate() error {
+// Validate says what is wrong with it.
+func (p Pause) Validate() error {
 	name := p.Topic
 	switch p.Kind {
 	case PauseTopic, PausePartition:
@@ -91,42 +91,6 @@ func (p Pause) validate() error {
 	return nil
 }
 
-// columns are the pause's own in the table.
-func (p Pause) columns() (kind, name string, partition int32) {
-	switch p.Kind {
-	case PauseHandler:
-		return string(p.Kind), p.Handler, -1
-	case PausePartition:
-		return string(p.Kind), p.Topic, p.Partition
-	}
-	return string(p.Kind), p.Topic, -1
-}
-
-// Pause pauses something, and says whether it was not paused before; if it was, what is known of the first one stands.
-// Whether there is a thing of that name is not looked at. Processes obey within handlers.Config.PausePoll; a batch that
-// is open is finished.
-func (s *Store) Pause(ctx context.Context, p Pause, by By) (bool, error) {
-	return s.changePause(ctx, `select firstseen.pause($1, $2, $3, $4, $5, $6)`, "pause", p, by)
-}
-
-// Resume ends a pause, and says whether there was one.
-func (s *Store) Resume(ctx context.Context, p Pause, by By) (bool, error) {
-	return s.changePause(ctx, `select firstseen.resume($1, $2, $3, $4, $5, $6)`, "resume", p, by)
-}
-
-func (s *Store) changePause(ctx context.Context, sql, verb string, p Pause, by By) (changed bool, err error) {
-	kind, name, partition := p.columns()
-	if err = errors.Join(p.validate(), by.validate()); err == nil {
-		err = s.db.InLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-			return tx.QueryRow(ctx, s.db.SQL(sql), s.cfg.Inbox, kind, name, partition, by.Actor, by.Why).Scan(&changed)
-		})
-	}
-	if err != nil {
-		return false, fmt.Errorf("%s %s in inbox %s: %w", verb, p, s.cfg.Inbox, err)
-	}
-	return changed, nil
-}
-
 const pausesSQL = `
 select kind, case when kind <> 'handler' then name else '' end, greatest("partition", 0),
        case when kind = 'handler' then name else '' end, at, actor, why
@@ -140,23 +104,4 @@ func (s *Store) Pauses(ctx context.Context) ([]Pause, error) {
 		return nil, fmt.Errorf("pauses of inbox %s: %w", s.cfg.Inbox, err)
 	}
 	return pauses, nil
-}
-
-// pausableSQL goes by positions for topics: which inbox a consumer's are for is not kept.
-const pausableSQL = `
-select distinct handler from firstseen.scopes where $2 = 'handler' and inbox = $1
-union all
-select distinct topic from firstseen.positions where $2 = 'topic'
-union all
-select distinct topic || '/' || "partition" from firstseen.positions where $2 = 'partition'
-order by 1`
-
-// Pausable lists the names of a kind that have been seen: handlers of the inbox, and topics and partitions that any
-// consumer has a position in. Others can be paused too, before they are there.
-func (s *Store) Pausable(ctx context.Context, kind PauseKind) ([]string, error) {
-	names, err := db.Collect(ctx, s.db, pgx.RowTo[string], pausableSQL, s.cfg.Inbox, string(kind))
-	if err != nil {
-		return nil, fmt.Errorf("names of kind %s in inbox %s: %w", kind, s.cfg.Inbox, err)
-	}
-	return names, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/migrations"
 )
 
@@ -71,14 +72,14 @@ func leaderEpochTravels(t *testing.T, s *stage) {
 	move(acquire(3), 60, nil)
 	move(acquire(3), 70, new(int32(0)))
 
-	stated, err := s.store.Positions(t.Context(), "consumer")
+	stated, err := operate.Of(s.store).Positions(t.Context(), "consumer")
 	require.NoError(t, err)
 	require.Equal(t, new(int32(0)), stated[0].LeaderEpoch)
 
 	begun, err := s.store.Begin(t.Context(), "other", "orders", uuid.Nil, map[int32]int64{0: 5, 1: 6}, map[int32]int32{1: 9})
 	require.NoError(t, err)
 	require.True(t, begun)
-	stated, err = s.store.Positions(t.Context(), "other")
+	stated, err = operate.Of(s.store).Positions(t.Context(), "other")
 	require.NoError(t, err)
 	require.Nil(t, stated[0].LeaderEpoch)
 	require.Equal(t, new(int32(9)), stated[1].LeaderEpoch)
@@ -87,7 +88,7 @@ func leaderEpochTravels(t *testing.T, s *stage) {
 // An epoch beside an offset that it does not belong to would have a partition held for nothing.
 func TestLeaderEpochIsUnknownWhereThePositionIsMovedWithoutIt(t *testing.T) {
 	t.Parallel()
-	by := dedup.By{Actor: "me", Why: "test"}
+	by := operate.By{Actor: "me", Why: "test"}
 	for name, move := range map[string]func(s *stage, p *dedup.Position) error{
 		"accept, by the build before": func(s *stage, p *dedup.Position) error {
 			_, err := s.admin.Exec(t.Context(), `do $$ begin
@@ -100,10 +101,10 @@ func TestLeaderEpochIsUnknownWhereThePositionIsMovedWithoutIt(t *testing.T) {
 			return err
 		},
 		"reset": func(s *stage, p *dedup.Position) error {
-			return s.store.ResetPositions(t.Context(), "consumer", "orders", uuid.Nil, map[int32]int64{3: 45}, by)
+			return operate.Of(s.store).ResetPositions(t.Context(), "consumer", "orders", uuid.Nil, map[int32]int64{3: 45}, by)
 		},
 		"reset to where it stood": func(s *stage, p *dedup.Position) error {
-			return s.store.ResetPositions(t.Context(), "consumer", "orders", uuid.Nil, map[int32]int64{3: 40}, by)
+			return operate.Of(s.store).ResetPositions(t.Context(), "consumer", "orders", uuid.Nil, map[int32]int64{3: 40}, by)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +117,7 @@ func TestLeaderEpochIsUnknownWhereThePositionIsMovedWithoutIt(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, p.Known)
 			require.Nil(t, p.LeaderEpoch)
-			stated, err := s.store.Positions(t.Context(), "consumer")
+			stated, err := operate.Of(s.store).Positions(t.Context(), "consumer")
 			require.NoError(t, err)
 			require.Nil(t, stated[0].LeaderEpoch)
 		})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -159,11 +158,8 @@ func (t *Tx) shut() error {
 	return nil
 }
 
-// rollbackTimeout bounds the wait for the server's answer to a rollback.
-const rollbackTimeout = 2 * time.Second
-
 func (t *Tx) rollback(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), db.RollbackTimeout)
 	defer cancel()
 	if t.conn.Conn().IsClosed() {
 		return
@@ -188,7 +184,7 @@ func (t *Tx) Abandon() {
 func (t *Tx) cut() {
 	pg := t.conn.Hijack().PgConn()
 	t.conn, t.cols = nil, nil
-	ctx, cancel := context.WithTimeout(context.Background(), rollbackTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), db.RollbackTimeout)
 	defer cancel()
 	_ = pg.CancelRequest(ctx)
 	_ = pg.Conn().Close()

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 const modelAttempts = 3
@@ -248,14 +249,14 @@ func (m *model) rebalance(t *rapid.T) {
 func (m *model) pause(t *rapid.T) {
 	what := rapid.SampledFrom([]dedup.Pause{{Kind: dedup.PauseHandler, Handler: m.topic}, {Kind: dedup.PauseTopic, Topic: m.topic},
 		{Kind: dedup.PausePartition, Topic: m.topic}}).Draw(t, "what")
-	change := m.b.store.Pause
+	change := operate.Of(m.b.store).Pause
 	if m.paused[what] {
 		delete(m.paused, what)
-		change = m.b.store.Resume
+		change = operate.Of(m.b.store).Resume
 	} else {
 		m.paused[what] = true
 	}
-	changed, err := change(context.Background(), what, dedup.By{Actor: "model", Why: "test"})
+	changed, err := change(context.Background(), what, operate.By{Actor: "model", Why: "test"})
 	require.NoError(m.t, err)
 	require.True(m.t, changed)
 	if rapid.Bool().Draw(t, "heard") {
@@ -313,7 +314,7 @@ func (m *model) finish(t *rapid.T) {
 	}
 	m.crashIn = 0
 	for what := range m.paused {
-		_, err := m.b.store.Resume(context.Background(), what, dedup.By{Actor: "model", Why: "test"})
+		_, err := operate.Of(m.b.store).Resume(context.Background(), what, operate.By{Actor: "model", Why: "test"})
 		require.NoError(m.t, err)
 	}
 	clear(m.paused)

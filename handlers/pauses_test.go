@@ -9,21 +9,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
 )
 
-var operator = dedup.By{Actor: "night shift", Why: "test"}
+var operator = operate.By{Actor: "night shift", Why: "test"}
 
 func (s *stage) pause(p dedup.Pause) {
 	s.t.Helper()
-	changed, err := s.store.Pause(context.Background(), p, operator)
+	changed, err := operate.Of(s.store).Pause(context.Background(), p, operator)
 	require.NoError(s.t, err)
 	require.True(s.t, changed)
 }
 
 func (s *stage) resume(p dedup.Pause) {
 	s.t.Helper()
-	changed, err := s.store.Resume(context.Background(), p, operator)
+	changed, err := operate.Of(s.store).Resume(context.Background(), p, operator)
 	require.NoError(s.t, err)
 	require.True(s.t, changed)
 }

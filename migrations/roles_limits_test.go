@@ -8,6 +8,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 func TestRetentionRoleReachesNoYoungDayByAYearBeforeChrist(t *testing.T) {
@@ -61,7 +62,7 @@ func TestAuditKeepsTheLoginAndTakesNoEmptyActorOrReason(t *testing.T) {
 	require.NoError(t, err)
 	store, err := dedup.Attach(ctx, operator, dedup.Config{Inbox: "test"})
 	require.NoError(t, err)
-	records, _, err := store.Audit(ctx, dedup.AuditFilter{}, "", 10)
+	records, _, err := operate.Of(store).Audit(ctx, operate.AuditFilter{}, "", 10)
 	require.NoError(t, err)
 	require.Len(t, records, 1)
 	require.Equal(t, "somebody else", records[0].Actor)

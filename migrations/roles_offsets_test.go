@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 func TestOperatorRoleResetsPositionsAndPreviewsReplays(t *testing.T) {
@@ -14,12 +15,12 @@ func TestOperatorRoleResetsPositionsAndPreviewsReplays(t *testing.T) {
 	withDeadLetter(t, db)
 	store, err := dedup.Attach(t.Context(), login(t, db.DB, "firstseen_operator"), dedup.Config{Inbox: "test"})
 	require.NoError(t, err)
-	by := dedup.By{Actor: "night shift", Why: "test"}
-	require.NoError(t, store.ResetPositions(t.Context(), "shop", "orders", uuid.New(), map[int32]int64{0: 7}, by))
-	positions, err := store.Positions(t.Context(), "shop")
+	by := operate.By{Actor: "night shift", Why: "test"}
+	require.NoError(t, operate.Of(store).ResetPositions(t.Context(), "shop", "orders", uuid.New(), map[int32]int64{0: 7}, by))
+	positions, err := operate.Of(store).Positions(t.Context(), "shop")
 	require.NoError(t, err)
 	require.Len(t, positions, 1)
-	_, err = store.Replay(t.Context(), dedup.ReplayConsumer("shop", "all"), "orders")
+	_, err = operate.Of(store).Replay(t.Context(), operate.ReplayConsumer("shop", "all"), "orders")
 	require.NoError(t, err)
 	scopes, err := store.LookUpScopes(t.Context(), []dedup.ScopeKey{{Handler: "h"}})
 	require.NoError(t, err)
@@ -38,10 +39,10 @@ func TestConsumerRoleReplaysAndDoesNotReset(t *testing.T) {
 	db := withRoles(t, "")
 	store, err := dedup.Open(t.Context(), db.consumer, dedup.Config{Inbox: "test"})
 	require.NoError(t, err)
-	r := &dedup.Replay{Consumer: dedup.ReplayConsumer("shop", "all"), Topic: "orders", Asked: "all",
-		Ranges: []dedup.ReplayRange{{Partition: 0, From: 0, To: 9}}}
+	r := &operate.Replay{Consumer: operate.ReplayConsumer("shop", "all"), Topic: "orders", Asked: "all",
+		Ranges: []operate.ReplayRange{{Partition: 0, From: 0, To: 9}}}
 	for _, fresh := range []bool{false, true} {
-		begun, err := store.BeginReplay(t.Context(), r, fresh)
+		begun, err := operate.Of(store).BeginReplay(t.Context(), r, fresh)
 		require.NoError(t, err)
 		require.True(t, begun)
 	}
@@ -52,6 +53,6 @@ func TestConsumerRoleReplaysAndDoesNotReset(t *testing.T) {
 	require.NoError(t, tx.Join(t.Context(), nil))
 	require.NoError(t, tx.Commit(t.Context()))
 
-	err = store.ResetPositions(t.Context(), "shop", "orders", uuid.Nil, map[int32]int64{0: 7}, dedup.By{Actor: "me", Why: "x"})
+	err = operate.Of(store).ResetPositions(t.Context(), "shop", "orders", uuid.Nil, map[int32]int64{0: 7}, operate.By{Actor: "me", Why: "x"})
 	require.Equal(t, denied, code(err), "%v", err)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // withDeadLetter adds a message that died in the inbox "test".
@@ -28,31 +29,31 @@ func TestOperatorRoleReadsRedrivesAndDiscards(t *testing.T) {
 	operator := login(t, db.DB, "firstseen_operator")
 	store, err := dedup.Attach(t.Context(), operator, dedup.Config{Inbox: "test"})
 	require.NoError(t, err)
-	by := dedup.By{Actor: "night shift", Why: "test"}
+	by := operate.By{Actor: "night shift", Why: "test"}
 
 	id := withDeadLetter(t, db)
-	letters, _, err := store.DeadLetters(t.Context(), dedup.Filter{}, "", 10)
+	letters, _, err := operate.Of(store).DeadLetters(t.Context(), operate.Filter{}, "", 10)
 	require.NoError(t, err)
 	require.Len(t, letters, 1)
-	_, _, err = store.Conflicts(t.Context(), dedup.Filter{}, "", 10)
+	_, _, err = operate.Of(store).Conflicts(t.Context(), operate.Filter{}, "", 10)
 	require.NoError(t, err)
-	n, err := store.Redrive(t.Context(), dedup.Filter{}, by)
+	n, err := operate.Of(store).Redrive(t.Context(), operate.Filter{}, by)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	withDeadLetter(t, db)
-	n, err = store.Discard(t.Context(), dedup.Filter{}, by)
+	n, err = operate.Of(store).Discard(t.Context(), operate.Filter{}, by)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	changed, err := store.Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: "orders"}, by)
+	changed, err := operate.Of(store).Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: "orders"}, by)
 	require.NoError(t, err)
 	require.True(t, changed)
-	changed, err = store.Resume(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: "orders"}, by)
+	changed, err = operate.Of(store).Resume(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: "orders"}, by)
 	require.NoError(t, err)
 	require.True(t, changed)
-	e, err := store.ExplainID(t.Context(), id)
+	e, err := operate.Of(store).ExplainID(t.Context(), id)
 	require.NoError(t, err)
 	require.Len(t, e.Seen[0].Audit, 1)
-	_, err = store.ExplainPlace(t.Context(), "orders", 0, 0, e.Now)
+	_, err = operate.Of(store).ExplainPlace(t.Context(), "orders", 0, 0, e.Now)
 	require.NoError(t, err)
 	inboxes, err := dedup.Inboxes(t.Context(), operator, "")
 	require.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 func TestConsumerRolePublishesDeadLettersAndChangesNothingElseAboutThem(t *testing.T) {
@@ -20,13 +21,13 @@ func TestConsumerRolePublishesDeadLettersAndChangesNothingElseAboutThem(t *testi
 	_, err = db.Pool.Exec(t.Context(), `insert into firstseen.dead_letters (scope_id, message_id, topic, reason)
 		values ($1, $2, 'orders', 'permanent')`, scopes[0], uuid.New())
 	require.NoError(t, err)
-	n, err := store.PublishDead(t.Context(), time.Minute, func(_ context.Context, letters []dedup.DeadLetter) ([]dedup.Fate, error) {
-		return make([]dedup.Fate, len(letters)), nil
+	n, err := operate.Of(store).PublishDead(t.Context(), time.Minute, func(_ context.Context, letters []operate.DeadLetter) ([]operate.Fate, error) {
+		return make([]operate.Fate, len(letters)), nil
 	})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	n, err = store.PublishDead(t.Context(), time.Minute, func(context.Context, []dedup.DeadLetter) ([]dedup.Fate, error) {
-		return []dedup.Fate{dedup.Published}, nil
+	n, err = operate.Of(store).PublishDead(t.Context(), time.Minute, func(context.Context, []operate.DeadLetter) ([]operate.Fate, error) {
+		return []operate.Fate{operate.Published}, nil
 	})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)

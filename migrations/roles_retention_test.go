@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // withOldID adds a message that was processed three days ago in the inbox "test", with a day of the inbox that old.
@@ -37,15 +38,15 @@ func TestRetentionIsDoneWithTheRoleForItAndWithNoOther(t *testing.T) {
 	db := withRoles(t, "")
 	withOldID(t, db)
 	before := time.Now().Add(-48 * time.Hour)
-	by := dedup.By{Actor: "night shift", Why: "test"}
+	by := operate.By{Actor: "night shift", Why: "test"}
 	for _, member := range []string{"firstseen_consumer", "firstseen_operator"} {
 		store, err := dedup.Attach(t.Context(), login(t, db.DB, member), dedup.Config{Inbox: "test"})
 		require.NoError(t, err)
-		_, err = store.ForgetIDs(t.Context(), map[string]time.Time{"h": before}, by)
+		_, err = operate.Of(store).ForgetIDs(t.Context(), map[string]time.Time{"h": before}, by)
 		require.Equal(t, denied, code(err), "%s: %v", member, err)
-		_, err = store.DropInbox(t.Context(), before, by)
+		_, err = operate.Of(store).DropInbox(t.Context(), before, by)
 		require.Equal(t, denied, code(err), "%s: %v", member, err)
-		_, err = store.Size(t.Context())
+		_, err = operate.Of(store).Size(t.Context())
 		require.NoError(t, err)
 	}
 
@@ -54,13 +55,13 @@ func TestRetentionIsDoneWithTheRoleForItAndWithNoOther(t *testing.T) {
 	require.NoError(t, err)
 	store, err := dedup.Attach(t.Context(), db.consumer, dedup.Config{Inbox: "test"})
 	require.NoError(t, err)
-	require.NoError(t, store.Exclusively(t.Context(), func(ctx context.Context) error {
-		_, err := store.Reaches(ctx)
+	require.NoError(t, operate.Of(store).Exclusively(t.Context(), func(ctx context.Context) error {
+		_, err := operate.Of(store).Reaches(ctx)
 		require.NoError(t, err)
-		n, err := store.ForgetIDs(ctx, map[string]time.Time{"h": before}, by)
+		n, err := operate.Of(store).ForgetIDs(ctx, map[string]time.Time{"h": before}, by)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, n)
-		dropped, err := store.DropInbox(ctx, before, by)
+		dropped, err := operate.Of(store).DropInbox(ctx, before, by)
 		require.NoError(t, err)
 		require.Equal(t, 1, dropped.Days)
 		return nil
@@ -79,11 +80,11 @@ func TestRetentionIsDoneWithTheRoleForItAndWithNoOther(t *testing.T) {
 func TestOperatorRoleRerunsAndConsumerRoleDoesNot(t *testing.T) {
 	db := withRoles(t, "")
 	id := withOldID(t, db)
-	by := dedup.By{Actor: "night shift", Why: "test"}
+	by := operate.By{Actor: "night shift", Why: "test"}
 	rerun := func(member string) (int, error) {
 		store, err := dedup.Attach(t.Context(), login(t, db.DB, member), dedup.Config{Inbox: "test"})
 		require.NoError(t, err)
-		return store.Rerun(t.Context(), dedup.RerunFilter{Filter: dedup.Filter{Handler: "h", IDs: []uuid.UUID{id}}}, by)
+		return operate.Of(store).Rerun(t.Context(), operate.RerunFilter{Filter: operate.Filter{Handler: "h", IDs: []uuid.UUID{id}}}, by)
 	}
 	_, err := rerun("firstseen_consumer")
 	require.Equal(t, denied, code(err), "%v", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 const conflictsLong = `Look at conflicts: messages that came under an ID that had been seen with another content. The first one won; the copy
@@ -44,12 +45,12 @@ func newConflictsList(i *inspected) *cobra.Command {
 Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or config.`,
 		Example: "  firstseen conflicts list --topic orders --since 24h",
 	}
-	addList(cmd, i, false, lister[dedup.ConflictCopy]{what: "conflicts", field: "conflicts",
+	addList(cmd, i, false, lister[operate.ConflictCopy]{what: "conflicts", field: "conflicts",
 		columns: []string{"SEEN (UTC)", "HANDLER", "COPY", "ID", "SIZE"},
-		find: func(ctx context.Context, s *dedup.Store, f dedup.Filter, after dedup.Cursor, limit int) ([]dedup.ConflictCopy, dedup.Cursor, error) {
+		find: func(ctx context.Context, s *operate.Inbox, f operate.Filter, after operate.Cursor, limit int) ([]operate.ConflictCopy, operate.Cursor, error) {
 			return s.Conflicts(ctx, f, after, limit)
 		},
-		row: func(c *dedup.ConflictCopy) []string {
+		row: func(c *operate.ConflictCopy) []string {
 			return []string{c.SeenAt.UTC().Format(time.DateTime), shownHandler(c.Handler, &c.Message), place(&c.Message), c.Message.ID.String(),
 				strconv.Itoa(len(c.Message.Value))}
 		},
@@ -57,7 +58,7 @@ Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or conf
 	return cmd
 }
 
-func conflictJSON(c dedup.ConflictCopy) map[string]any {
+func conflictJSON(c operate.ConflictCopy) map[string]any {
 	out := messageJSON(c.Message)
 	out["inbox"], out["handler"], out["seen_at"] = c.Inbox, c.Handler, timeJSON(c.SeenAt)
 	return out
@@ -81,13 +82,13 @@ Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
 		if err != nil {
 			return err
 		}
-		return i.withStore(cmd, func(ctx context.Context, s *dedup.Store) error {
-			copies, _, err := s.Conflicts(ctx, dedup.Filter{IDs: ids, Handler: handler, Tenant: tenant}, "", 100)
+		return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error {
+			copies, _, err := s.Conflicts(ctx, operate.Filter{IDs: ids, Handler: handler, Tenant: tenant}, "", 100)
 			switch {
 			case err != nil:
 				return err
 			case len(copies) == 0:
-				return fmt.Errorf("inbox %s: there is no conflict under the ID %s", s.Inbox(), args[0])
+				return fmt.Errorf("inbox %s: there is no conflict under the ID %s", s.Name(), args[0])
 			}
 			return i.showConflicts(ctx, cmd.OutOrStdout(), s, copies)
 		})
@@ -97,7 +98,7 @@ Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
 	return cmd
 }
 
-func (i *inspected) showConflicts(ctx context.Context, out io.Writer, s *dedup.Store, copies []dedup.ConflictCopy) error {
+func (i *inspected) showConflicts(ctx context.Context, out io.Writer, s *operate.Inbox, copies []operate.ConflictCopy) error {
 	var objects []map[string]any
 	for n, c := range copies {
 		first, err := s.Winner(ctx, c)
@@ -125,7 +126,7 @@ func (i *inspected) showConflicts(ctx context.Context, out io.Writer, s *dedup.S
 	return nil
 }
 
-func printConflict(out io.Writer, c dedup.ConflictCopy, first *dedup.Stored) error {
+func printConflict(out io.Writer, c operate.ConflictCopy, first *operate.Stored) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	printFields(table, [][2]string{{"id", c.Message.ID.String()}, {"inbox", oneLine(c.Inbox)}, {"handler", oneLine(c.Handler)}, {"tenant", oneLine(c.Message.Tenant)}})
 	won := "kept no more: it was discarded, or its day was dropped from the inbox"
@@ -155,7 +156,7 @@ func stateName(s dedup.State) string {
 	return "processed"
 }
 
-func storedJSON(m dedup.Stored) map[string]any {
+func storedJSON(m operate.Stored) map[string]any {
 	out := messageJSON(m.Message)
 	out["state"], out["received_at"], out["since"] = stateName(m.State), timeJSON(m.ReceivedAt), timeJSON(m.At)
 	out["attempts"], out["reason"], out["error"] = m.Attempts, orNil(m.Reason), orNil(m.Error)

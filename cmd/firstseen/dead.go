@@ -19,6 +19,7 @@ import (
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/identity"
+	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/migrations"
 	"github.com/firstseen/firstseen/migrations/dial"
 )
@@ -56,7 +57,7 @@ func (i *inspected) addFlags(cmd *cobra.Command) {
 }
 
 // withStore runs do on the inbox, until it is done or a signal comes.
-func (i *inspected) withStore(cmd *cobra.Command, do func(ctx context.Context, s *dedup.Store) error) error {
+func (i *inspected) withStore(cmd *cobra.Command, do func(ctx context.Context, s *operate.Inbox) error) error {
 	dsn, cfg, err := i.load(true)
 	if err != nil {
 		return err
@@ -78,7 +79,7 @@ func (i *inspected) withStore(cmd *cobra.Command, do func(ctx context.Context, s
 	if err != nil {
 		return err
 	}
-	store, err := dedup.Attach(ctx, pool, dedup.Config{Inbox: inbox, Schema: cfg.Schema})
+	store, err := operate.Open(ctx, pool, dedup.Config{Inbox: inbox, Schema: cfg.Schema})
 	if err != nil {
 		return err
 	}
@@ -134,9 +135,9 @@ func newDead() *cobra.Command {
 	return cmd
 }
 
-// filterFlags are a dedup.Filter on the command line.
+// filterFlags are a operate.Filter on the command line.
 type filterFlags struct {
-	filter       dedup.Filter
+	filter       operate.Filter
 	key          string
 	since, until string
 	ids          []string
@@ -157,7 +158,7 @@ func (f *filterFlags) addFlags(cmd *cobra.Command, withReason bool) {
 }
 
 // read gives the filter, and whether it narrows anything.
-func (f *filterFlags) read(cmd *cobra.Command) (filter dedup.Filter, narrow bool, err error) {
+func (f *filterFlags) read(cmd *cobra.Command) (filter operate.Filter, narrow bool, err error) {
 	for _, name := range []string{"topic", "handler", "tenant", "reason", "key", "since", "until", "id"} {
 		narrow = narrow || cmd.Flags().Changed(name)
 	}

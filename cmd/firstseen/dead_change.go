@@ -9,18 +9,18 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // change is redrive or discard.
 type change struct {
 	verb, done string
-	count      func(*dedup.Store, context.Context, dedup.Filter) (int, error)
-	run        func(*dedup.Store, context.Context, dedup.Filter, dedup.By) (int, error)
+	count      func(*operate.Inbox, context.Context, operate.Filter) (int, error)
+	run        func(*operate.Inbox, context.Context, operate.Filter, operate.By) (int, error)
 }
 
 func newDeadRedrive(i *inspected) *cobra.Command {
-	cmd := newChange(i, change{"redrive", "redriven", (*dedup.Store).CountRedrive, (*dedup.Store).Redrive})
+	cmd := newChange(i, change{"redrive", "redriven", (*operate.Inbox).CountRedrive, (*operate.Inbox).Redrive})
 	cmd.Short = "Give dead letters back to their handlers"
 	cmd.Long = `Give the dead letters that match back to their handlers, with all their attempts before them. They are handled by a
 process that runs these handlers; where none runs they wait. Of two redrives of one message at once, one finds nothing.
@@ -38,7 +38,7 @@ effect twice. Correct the topic's id, restart, ` + "`firstseen replay`" + ` thei
 }
 
 func newDeadDiscard(i *inspected) *cobra.Command {
-	cmd := newChange(i, change{"discard", "discarded", (*dedup.Store).CountDeadLetters, (*dedup.Store).Discard})
+	cmd := newChange(i, change{"discard", "discarded", (*operate.Inbox).CountDeadLetters, (*operate.Inbox).Discard})
 	cmd.Short = "Forget dead letters for good"
 	cmd.Long = `Forget the dead letters that match for good, content and all. Their IDs stay seen: a copy that arrives later is a
 duplicate and is not handled. To keep their content, list them with --json first.
@@ -55,7 +55,7 @@ failure the messages that were counted before it are done; the command may be gi
 
 func newChange(i *inspected, c change) *cobra.Command {
 	var f filterFlags
-	var by dedup.By
+	var by operate.By
 	var all, dry bool
 	cmd := &cobra.Command{Use: c.verb, Args: noArgs}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -68,7 +68,7 @@ func newChange(i *inspected, c change) *cobra.Command {
 		case by.Why == "" && !dry:
 			return usage(cmd, "--why is required: it is kept with each message")
 		}
-		return i.withStore(cmd, func(ctx context.Context, s *dedup.Store) error {
+		return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error {
 			if dry {
 				n, err := c.count(s, ctx, filter)
 				return i.report(cmd, c, n, err, dry)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 func newDeadList(i *inspected) *cobra.Command {
@@ -23,12 +24,12 @@ Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or conf
 		Example: `  firstseen dead list --handler book --since 2h
   firstseen dead list --json --limit 1000 | jq -r '.dead_letters[].error' | sort | uniq -c`,
 	}
-	addList(cmd, i, true, lister[dedup.DeadLetter]{what: "dead letters", field: "dead_letters",
+	addList(cmd, i, true, lister[operate.DeadLetter]{what: "dead letters", field: "dead_letters",
 		columns: []string{"DIED (UTC)", "HANDLER", "MESSAGE", "ID", "ATTEMPTS", "REASON", "ERROR"},
-		find: func(ctx context.Context, s *dedup.Store, f dedup.Filter, after dedup.Cursor, limit int) ([]dedup.DeadLetter, dedup.Cursor, error) {
+		find: func(ctx context.Context, s *operate.Inbox, f operate.Filter, after operate.Cursor, limit int) ([]operate.DeadLetter, operate.Cursor, error) {
 			return s.DeadLetters(ctx, f, after, limit)
 		},
-		row: func(d *dedup.DeadLetter) []string {
+		row: func(d *operate.DeadLetter) []string {
 			return []string{d.DiedAt.UTC().Format(time.DateTime), shownHandler(d.Handler, &d.Message), place(&d.Message), shownID(&d.Message),
 				strconv.Itoa(d.Attempts), brief(d.Reason, 40), brief(d.Error, 70)}
 		},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // pretty is a value for people, on lines of its own, and what it is.
@@ -155,7 +156,7 @@ func timeJSON(at time.Time) any {
 	return at.UTC()
 }
 
-func deadJSON(d dedup.DeadLetter) map[string]any {
+func deadJSON(d operate.DeadLetter) map[string]any {
 	out := messageJSON(d.Message)
 	out["inbox"], out["handler"] = d.Inbox, d.Handler
 	out["received_at"], out["died_at"] = timeJSON(d.ReceivedAt), timeJSON(d.DiedAt)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 func newDeadShow(i *inspected) *cobra.Command {
@@ -32,13 +33,13 @@ Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
 		if err != nil {
 			return err
 		}
-		return i.withStore(cmd, func(ctx context.Context, s *dedup.Store) error {
-			letters, _, err := s.DeadLetters(ctx, dedup.Filter{IDs: ids, Handler: handler, Tenant: tenant}, "", 100)
+		return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error {
+			letters, _, err := s.DeadLetters(ctx, operate.Filter{IDs: ids, Handler: handler, Tenant: tenant}, "", 100)
 			switch {
 			case err != nil:
 				return err
 			case len(letters) == 0:
-				return fmt.Errorf("inbox %s: no dead letter has the ID %s; `firstseen explain` tells what became of it", s.Inbox(), args[0])
+				return fmt.Errorf("inbox %s: no dead letter has the ID %s; `firstseen explain` tells what became of it", s.Name(), args[0])
 			case i.json:
 				return printJSON(cmd.OutOrStdout(), map[string]any{"dead_letters": mapped(letters, deadJSON)})
 			}
@@ -60,15 +61,15 @@ func oneArg(what string) cobra.PositionalArgs {
 }
 
 // asListed is a dead letter as a message of any status is shown.
-func asListed(d dedup.DeadLetter) dedup.Listed {
-	return dedup.Listed{Inbox: d.Inbox, Handler: d.Handler, Status: dedup.StatusDead, Stored: dedup.Stored{Message: d.Message, State: dedup.Dead,
+func asListed(d operate.DeadLetter) operate.Listed {
+	return operate.Listed{Inbox: d.Inbox, Handler: d.Handler, Status: operate.StatusDead, Stored: operate.Stored{Message: d.Message, State: dedup.Dead,
 		ReceivedAt: d.ReceivedAt, At: d.DiedAt, Attempts: d.Attempts, Reason: d.Reason, Error: d.Error}}
 }
 
 // since is what a message's time in its status is called.
-var since = map[dedup.Status]string{dedup.StatusPending: "parked", dedup.StatusFailed: "parked", dedup.StatusProcessed: "processed", dedup.StatusDead: "died"}
+var since = map[operate.Status]string{operate.StatusPending: "parked", operate.StatusFailed: "parked", operate.StatusProcessed: "processed", operate.StatusDead: "died"}
 
-func printWhole(out io.Writer, messages []dedup.Listed) error {
+func printWhole(out io.Writer, messages []operate.Listed) error {
 	for n, l := range messages {
 		if n > 0 {
 			_, _ = fmt.Fprintln(out)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 const explainLong = `Tell what became of a message, in sentences: when and where it was first seen, which handlers handled it, after how many
@@ -46,9 +46,11 @@ func newExplain() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return i.explain(cmd, func(ctx context.Context, s *dedup.Store) (dedup.Explanation, error) { return s.ExplainID(ctx, ids...) })
+			return i.explain(cmd, func(ctx context.Context, s *operate.Inbox) (operate.Explanation, error) {
+				return s.ExplainID(ctx, ids...)
+			})
 		}
-		return i.explain(cmd, func(ctx context.Context, s *dedup.Store) (dedup.Explanation, error) {
+		return i.explain(cmd, func(ctx context.Context, s *operate.Inbox) (operate.Explanation, error) {
 			return s.ExplainPlace(ctx, topic, partition, offset, from)
 		})
 	}
@@ -58,8 +60,8 @@ func newExplain() *cobra.Command {
 	return cmd
 }
 
-func (i *inspected) explain(cmd *cobra.Command, ask func(context.Context, *dedup.Store) (dedup.Explanation, error)) error {
-	return i.withStore(cmd, func(ctx context.Context, s *dedup.Store) error {
+func (i *inspected) explain(cmd *cobra.Command, ask func(context.Context, *operate.Inbox) (operate.Explanation, error)) error {
+	return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error {
 		e, err := ask(ctx, s)
 		if err != nil {
 			return err
@@ -95,16 +97,16 @@ func parsePlace(text string) (topic string, partition int32, offset int64, ok bo
 	return parts[1], int32(p), offset, errP == nil && errO == nil
 }
 
-func explanationJSON(e dedup.Explanation) map[string]any {
+func explanationJSON(e operate.Explanation) map[string]any {
 	return map[string]any{"asked": e.Asked, "now": e.Now.UTC(), "inbox": e.Inbox, "sentences": e.Sentences,
 		"seen": mapped(e.Seen, sightingJSON), "unseen": e.Unseen, "place": placeJSON(e.Place)}
 }
 
-func placeJSON(p *dedup.Place) any {
+func placeJSON(p *operate.Place) any {
 	if p == nil {
 		return nil
 	}
-	consumers := mapped(p.Consumers, func(c dedup.Standing) map[string]any {
+	consumers := mapped(p.Consumers, func(c operate.Standing) map[string]any {
 		return map[string]any{"consumer": c.Consumer, "next_offset": c.Next, "owner": orNil(c.Owner), "acquired_at": timeJSON(c.AcquiredAt),
 			"moved_at": timeJSON(c.MovedAt), "fruitless": c.Fruitless}
 	})
@@ -112,10 +114,10 @@ func placeJSON(p *dedup.Place) any {
 		"conflict": p.Conflict, "searched_from": timeJSON(p.SearchedFrom)}
 }
 
-func sightingJSON(f dedup.Sighting) map[string]any {
+func sightingJSON(f operate.Sighting) map[string]any {
 	out := map[string]any{"inbox": f.Inbox, "handler": f.Handler, "tenant": f.Tenant, "first_seen_at": timeJSON(f.FirstSeenAt),
 		"message": nil, "lane": nil, "conflicts": mapped(f.Conflicts, conflictJSON),
-		"audit": mapped(f.Audit, func(a dedup.AuditEntry) map[string]any {
+		"audit": mapped(f.Audit, func(a operate.AuditEntry) map[string]any {
 			return map[string]any{"at": timeJSON(a.At), "actor": a.Actor, "action": a.Action, "why": a.Why, "login": orNil(a.Login)}
 		})}
 	if f.Stored != nil {

@@ -28,6 +28,7 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -129,7 +130,7 @@ func newWaiting(t *testing.T) *waiting {
 	require.NoError(t, err)
 	require.NoError(t, w.server.Start(t.Context()))
 	t.Cleanup(w.server.Stop)
-	w.server.Attach(admin.Parts{Store: store, Status: w.consumer.Status, Totals: w.processor.Totals,
+	w.server.Attach(admin.Parts{Inbox: operate.Of(store), Status: w.consumer.Status, Totals: w.processor.Totals,
 		Window: telemetry.NewWindow(func() time.Duration { return time.Minute }, w.processor.Totals)})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 const inboxLong = `Look at messages by what has become of them:
@@ -37,14 +37,14 @@ func newInbox() *cobra.Command {
 	return cmd
 }
 
-// statusFlag is one of dedup.Statuses.
-type statusFlag dedup.Status
+// statusFlag is one of operate.Statuses.
+type statusFlag operate.Status
 
 func (s *statusFlag) String() string { return string(*s) }
 func (s *statusFlag) Type() string   { return "status" }
 
 func (s *statusFlag) Set(text string) error {
-	if !slices.Contains(dedup.Statuses, dedup.Status(text)) {
+	if !slices.Contains(operate.Statuses, operate.Status(text)) {
 		return fmt.Errorf("it is one of %s", statusNames())
 	}
 	*s = statusFlag(text)
@@ -52,11 +52,11 @@ func (s *statusFlag) Set(text string) error {
 }
 
 func statusNames() string {
-	return strings.Join(mapped(dedup.Statuses, func(s dedup.Status) string { return string(s) }), ", ")
+	return strings.Join(mapped(operate.Statuses, func(s operate.Status) string { return string(s) }), ", ")
 }
 
 func newInboxList(i *inspected) *cobra.Command {
-	status := statusFlag(dedup.StatusFailed)
+	status := statusFlag(operate.StatusFailed)
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List messages of one status, newest first",
@@ -71,15 +71,15 @@ Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or conf
   firstseen inbox list --status processed --topic orders --key 4711 --since 24h`,
 	}
 	cmd.Flags().Var(&status, "status", "which messages: "+statusNames())
-	addList(cmd, i, true, lister[dedup.Listed]{what: "messages of that status", field: "messages",
+	addList(cmd, i, true, lister[operate.Listed]{what: "messages of that status", field: "messages",
 		columns: []string{"RECEIVED (UTC)", "STATUS", "HANDLER", "MESSAGE", "ID", "ATTEMPTS", "DUE (UTC)", "REASON", "ERROR"},
-		find: func(ctx context.Context, s *dedup.Store, f dedup.Filter, after dedup.Cursor, limit int) ([]dedup.Listed, dedup.Cursor, error) {
-			if dedup.Status(status) == dedup.StatusProcessed && f.Reason != "" {
+		find: func(ctx context.Context, s *operate.Inbox, f operate.Filter, after operate.Cursor, limit int) ([]operate.Listed, operate.Cursor, error) {
+			if operate.Status(status) == operate.StatusProcessed && f.Reason != "" {
 				return nil, "", usage(cmd, "--reason: processed messages have none")
 			}
-			return s.Messages(ctx, dedup.Listing{Status: dedup.Status(status), Filter: f, After: after, Limit: limit, Content: i.json})
+			return s.Messages(ctx, operate.Listing{Status: operate.Status(status), Filter: f, After: after, Limit: limit, Content: i.json})
 		},
-		row: func(m *dedup.Listed) []string {
+		row: func(m *operate.Listed) []string {
 			due := ""
 			if !m.DueAt.IsZero() {
 				due = m.DueAt.UTC().Format(time.DateTime)
@@ -91,7 +91,7 @@ Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or conf
 	return cmd
 }
 
-func listedJSON(m dedup.Listed) map[string]any {
+func listedJSON(m operate.Listed) map[string]any {
 	out := messageJSON(m.Message)
 	out["inbox"], out["handler"], out["status"] = m.Inbox, m.Handler, m.Status
 	out["received_at"], out["since"], out["due_at"] = timeJSON(m.ReceivedAt), timeJSON(m.At), timeJSON(m.DueAt)
@@ -118,13 +118,13 @@ Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
 		if err != nil {
 			return err
 		}
-		return i.withStore(cmd, func(ctx context.Context, s *dedup.Store) error {
-			found, err := findByID(ctx, s, dedup.Filter{IDs: ids, Handler: handler, Tenant: tenant})
+		return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error {
+			found, err := findByID(ctx, s, operate.Filter{IDs: ids, Handler: handler, Tenant: tenant})
 			switch {
 			case err != nil:
 				return err
 			case len(found) == 0:
-				return fmt.Errorf("inbox %s: no message that is kept has the ID %s; `firstseen explain` tells what is known of it", s.Inbox(), args[0])
+				return fmt.Errorf("inbox %s: no message that is kept has the ID %s; `firstseen explain` tells what is known of it", s.Name(), args[0])
 			case i.json:
 				return printJSON(cmd.OutOrStdout(), map[string]any{"messages": mapped(found, listedJSON)})
 			}
@@ -137,9 +137,9 @@ Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
 }
 
 // findByID looks for messages in every status.
-func findByID(ctx context.Context, s *dedup.Store, f dedup.Filter) (found []dedup.Listed, err error) {
-	for _, status := range dedup.Statuses {
-		more, _, err := s.Messages(ctx, dedup.Listing{Status: status, Filter: f, Limit: 100, Content: true})
+func findByID(ctx context.Context, s *operate.Inbox, f operate.Filter) (found []operate.Listed, err error) {
+	for _, status := range operate.Statuses {
+		more, _, err := s.Messages(ctx, operate.Listing{Status: status, Filter: f, Limit: 100, Content: true})
 		if err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 func TestInboxListTellsWhatBecameOfMessagesInPages(t *testing.T) {
@@ -79,7 +80,7 @@ func TestStatusTellsWhereConsumersStandWhatWaitsAndWhatIsPaused(t *testing.T) {
 	require.Contains(t, stdout, "inbox orders-inbox: nothing is paused\n")
 	_, err := o.store.Acquire(t.Context(), "billing", "orders", 3, "host-1")
 	require.NoError(t, err)
-	_, err = o.store.Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: "orders"}, dedup.By{Actor: "ann", Why: "migration"})
+	_, err = operate.Of(o.store).Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: "orders"}, operate.By{Actor: "ann", Why: "migration"})
 	require.NoError(t, err)
 	require.NoError(t, o.store.TellHolds(t.Context(), "billing", uuid.New(), "host-1", []holds.Hold{
 		{Subject: holds.Partition("orders", 3), Code: holds.CutOff, Since: time.Now().Add(-time.Hour), Reason: "ends at 5\x1b[2J", Tries: 1}}))

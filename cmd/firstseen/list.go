@@ -8,14 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // lister is what a list subcommand lists, in pages, newest first.
 type lister[T any] struct {
 	what, field string // in words, and in JSON
 	columns     []string
-	find        func(context.Context, *dedup.Store, dedup.Filter, dedup.Cursor, int) ([]T, dedup.Cursor, error)
+	find        func(context.Context, *operate.Inbox, operate.Filter, operate.Cursor, int) ([]T, operate.Cursor, error)
 	row         func(*T) []string
 	json        func(T) map[string]any
 }
@@ -33,22 +33,22 @@ func addList[T any](cmd *cobra.Command, i *inspected, withReason bool, l lister[
 		if err := p.check(cmd); err != nil {
 			return err
 		}
-		return i.withStore(cmd, func(ctx context.Context, s *dedup.Store) error {
-			found, next, err := l.find(ctx, s, filter, dedup.Cursor(p.after), p.limit)
+		return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error {
+			found, next, err := l.find(ctx, s, filter, operate.Cursor(p.after), p.limit)
 			if err != nil {
 				return err
 			}
 			if i.json {
 				return printJSON(cmd.OutOrStdout(), map[string]any{l.field: mapped(found, l.json), "next": orNil(string(next))})
 			}
-			return l.print(cmd, s.Inbox(), found, next)
+			return l.print(cmd, s.Name(), found, next)
 		})
 	}
 	f.addFlags(cmd, withReason)
 	p.addFlags(cmd)
 }
 
-func (l lister[T]) print(cmd *cobra.Command, inbox string, found []T, next dedup.Cursor) error {
+func (l lister[T]) print(cmd *cobra.Command, inbox string, found []T, next operate.Cursor) error {
 	out := cmd.OutOrStdout()
 	if len(found) == 0 {
 		_, err := fmt.Fprintf(out, "inbox %s: no %s match\n", oneLine(inbox), l.what)

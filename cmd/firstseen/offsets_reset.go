@@ -12,6 +12,7 @@ import (
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 const offsetsResetLong = `Have a group that has no members go on somewhere else in a topic. Stop its processes first: while one is there this is
@@ -44,7 +45,7 @@ type reset struct {
 	to         string
 	partitions []int32
 	dry        bool
-	by         dedup.By
+	by         operate.By
 }
 
 func newOffsetsReset(c *clusterOf) *cobra.Command {

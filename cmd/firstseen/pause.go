@@ -13,6 +13,7 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 const pauseLong = `Pause a topic, a partition or a handler of an inbox, in all processes that consume into it, until it is resumed: a pause
@@ -35,12 +36,12 @@ Exit codes: 0 done, or so already, 1 it failed, 2 wrong usage or config.`
 // pausing is pause or resume.
 type pausing struct {
 	verb, done, already string
-	run                 func(*dedup.Store, context.Context, dedup.Pause, dedup.By) (bool, error)
+	run                 func(*operate.Inbox, context.Context, dedup.Pause, operate.By) (bool, error)
 }
 
 var (
-	pauses  = pausing{"pause", "paused", "was paused already", (*dedup.Store).Pause}
-	resumes = pausing{"resume", "resumed", "was not paused", (*dedup.Store).Resume}
+	pauses  = pausing{"pause", "paused", "was paused already", (*operate.Inbox).Pause}
+	resumes = pausing{"resume", "resumed", "was not paused", (*operate.Inbox).Resume}
 )
 
 func newPause() *cobra.Command {
@@ -73,7 +74,7 @@ func newPausing(i *inspected, v pausing) *cobra.Command {
 }
 
 func newPausingKind(i *inspected, v pausing, kind dedup.PauseKind, name string) *cobra.Command {
-	var by dedup.By
+	var by operate.By
 	cmd := &cobra.Command{
 		Use:   fmt.Sprintf("%s %s --why TEXT", kind, name),
 		Short: fmt.Sprintf("%s a %s", upper(v.verb), kind),
@@ -90,7 +91,7 @@ func newPausingKind(i *inspected, v pausing, kind dedup.PauseKind, name string) 
 		case by.Why == "":
 			return usage(cmd, "--why is required: it is kept for those who come after")
 		}
-		return i.withStore(cmd, func(ctx context.Context, s *dedup.Store) error { return i.pause(ctx, cmd, s, v, p, by) })
+		return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error { return i.pause(ctx, cmd, s, v, p, by) })
 	}
 	cmd.Flags().StringVar(&by.Why, "why", "", "`text` for those who come after; required")
 	cmd.Flags().StringVar(&by.Actor, "actor", actor(), "`name` of who does it")
@@ -100,7 +101,7 @@ func newPausingKind(i *inspected, v pausing, kind dedup.PauseKind, name string) 
 func upper(verb string) string { return string(verb[0]-'a'+'A') + verb[1:] }
 
 // pause does it, and says what came of it.
-func (i *inspected) pause(ctx context.Context, cmd *cobra.Command, s *dedup.Store, v pausing, p dedup.Pause, by dedup.By) error {
+func (i *inspected) pause(ctx context.Context, cmd *cobra.Command, s *operate.Inbox, v pausing, p dedup.Pause, by operate.By) error {
 	changed, err := v.run(s, ctx, p, by)
 	if err != nil {
 		return err
@@ -109,18 +110,18 @@ func (i *inspected) pause(ctx context.Context, cmd *cobra.Command, s *dedup.Stor
 		return err
 	}
 	if i.json {
-		return printJSON(cmd.OutOrStdout(), map[string]any{"inbox": s.Inbox(), "kind": p.Kind, "name": p.Name(), v.done: changed})
+		return printJSON(cmd.OutOrStdout(), map[string]any{"inbox": s.Name(), "kind": p.Kind, "name": p.Name(), v.done: changed})
 	}
 	done := v.done
 	if !changed {
 		done = v.already
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "inbox %s: %s %s\n", oneLine(s.Inbox()), oneLine(p.String()), done)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "inbox %s: %s %s\n", oneLine(s.Name()), oneLine(p.String()), done)
 	return err
 }
 
 // warnOfUnknown says on standard error that nothing of the name has been seen. It may be a slip, or come later.
-func warnOfUnknown(ctx context.Context, cmd *cobra.Command, s *dedup.Store, p dedup.Pause) error {
+func warnOfUnknown(ctx context.Context, cmd *cobra.Command, s *operate.Inbox, p dedup.Pause) error {
 	known, err := s.Pausable(ctx, p.Kind)
 	if err != nil || slices.Contains(known, p.Name()) {
 		return err
@@ -129,7 +130,7 @@ func warnOfUnknown(ctx context.Context, cmd *cobra.Command, s *dedup.Store, p de
 	if near := config.Nearest(p.Name(), known); near != "" {
 		hint = "; did you mean " + strconv.Quote(near) + "?"
 	}
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "firstseen: warning: inbox %s has seen no %s %q yet%s\n", oneLine(s.Inbox()), p.Kind, p.Name(), hint)
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "firstseen: warning: inbox %s has seen no %s %q yet%s\n", oneLine(s.Name()), p.Kind, p.Name(), hint)
 	return err
 }
 
@@ -143,15 +144,15 @@ Exit codes: 0 listed, even if there is nothing, 1 it failed, 2 wrong usage or co
 		Args: noArgs,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return i.withStore(cmd, func(ctx context.Context, s *dedup.Store) error {
+		return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error {
 			list, err := s.Pauses(ctx)
 			switch {
 			case err != nil:
 				return err
 			case i.json:
-				return printJSON(cmd.OutOrStdout(), map[string]any{"inbox": s.Inbox(), "pauses": mapped(list, pauseJSON)})
+				return printJSON(cmd.OutOrStdout(), map[string]any{"inbox": s.Name(), "pauses": mapped(list, pauseJSON)})
 			}
-			return printPauses(cmd.OutOrStdout(), s.Inbox(), list)
+			return printPauses(cmd.OutOrStdout(), s.Name(), list)
 		})
 	}
 	return cmd

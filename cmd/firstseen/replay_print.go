@@ -12,7 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/firstseen/firstseen/consumer"
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 func printReplay(out io.Writer, r *consumer.ReplayResult, dry bool) error {
@@ -92,7 +92,7 @@ func replayJSON(r *consumer.ReplayResult, dry, finished bool) map[string]any {
 		"offsets": map[string]any{"total": r.Total(), "before": r.Before, "left": r.Left()},
 		"read":    r.Read, "new": r.New, "duplicates": r.Duplicates, "conflicts": r.Conflicts, "parked": r.Parked, "dead": r.Dead,
 		"buried": r.Buried, "guessed": r.Guessed, "seconds": r.Elapsed.Seconds(),
-		"partitions": mapped(r.Ranges, func(p dedup.ReplayRange) map[string]any {
+		"partitions": mapped(r.Ranges, func(p operate.ReplayRange) map[string]any {
 			return map[string]any{"partition": p.Partition, "from": p.From, "to": p.To, "next": p.Next}
 		}),
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 const rerunLong = `Have one handler handle messages again that it has processed already: after a bug in the handler, say, once what the first
@@ -32,7 +33,7 @@ What was done is kept in the table audit, with --why and --actor, and ` + "`firs
 Exit codes: 0 done, or shown without --yes, 1 it failed or no message matches, 2 wrong usage or config. After a failure the
 messages that were counted before it are done.`
 
-// rerunFlags are a dedup.RerunFilter on the command line.
+// rerunFlags are a operate.RerunFilter on the command line.
 type rerunFlags struct {
 	filterFlags
 	partition, from, to int64
@@ -42,7 +43,7 @@ type rerunFlags struct {
 func newRerun() *cobra.Command {
 	i := &inspected{}
 	var f rerunFlags
-	var by dedup.By
+	var by operate.By
 	var yes, dry bool
 	cmd := &cobra.Command{
 		Use:   "rerun",
@@ -62,7 +63,7 @@ func newRerun() *cobra.Command {
 		case by.Why == "" && yes:
 			return usage(cmd, "--why is required: it is kept with each message")
 		}
-		return i.withStore(cmd, func(ctx context.Context, s *dedup.Store) error {
+		return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error {
 			if !yes {
 				preview, err := s.CountRerun(ctx, filter)
 				return i.reportPreview(cmd, preview, dry, err)
@@ -92,7 +93,7 @@ func (f *rerunFlags) addFlags(cmd *cobra.Command) {
 	flags.Lookup("until").Usage = "received before this `time`"
 }
 
-func (f *rerunFlags) read(cmd *cobra.Command, i *inspected) (r dedup.RerunFilter, err error) {
+func (f *rerunFlags) read(cmd *cobra.Command, i *inspected) (r operate.RerunFilter, err error) {
 	changed := func(name string) bool { return cmd.Flags().Changed(name) }
 	if r.Filter, _, err = f.filterFlags.read(cmd); err != nil {
 		return r, err
@@ -109,7 +110,7 @@ func (f *rerunFlags) read(cmd *cobra.Command, i *inspected) (r dedup.RerunFilter
 		return r, usage(cmd, "say which messages: --id, --topic with --partition and --from-offset, --key, --since or --until")
 	}
 	if placed {
-		r.Places = &dedup.PlaceRange{Partition: int32(f.partition), From: f.from, To: f.to} //nolint:gosec // checked
+		r.Places = &operate.PlaceRange{Partition: int32(f.partition), From: f.from, To: f.to} //nolint:gosec // checked
 	}
 	r.Ordering = dedup.Ordering(cmp.Or(f.ordering, i.orderingOf(r.Handler)))
 	if err := r.Ordering.Validate(); err != nil {
@@ -131,7 +132,7 @@ func (i *inspected) orderingOf(handler string) string {
 	return ""
 }
 
-func (i *inspected) reportPreview(cmd *cobra.Command, p dedup.RerunPreview, dry bool, err error) error {
+func (i *inspected) reportPreview(cmd *cobra.Command, p operate.RerunPreview, dry bool, err error) error {
 	out := cmd.OutOrStdout()
 	switch {
 	case err != nil:
@@ -139,7 +140,7 @@ func (i *inspected) reportPreview(cmd *cobra.Command, p dedup.RerunPreview, dry 
 	case i.json:
 		err = printJSON(out, map[string]any{"rerun": p.Messages, "dry_run": true, "searched_from": timeJSON(p.SearchedFrom),
 			"first":   mapped(p.First, rerunMessageJSON),
-			"missing": mapped(p.Missing, func(m dedup.MissingRerun) map[string]any { return map[string]any{"id": m.ID, "why": m.Why} })})
+			"missing": mapped(p.Missing, func(m operate.MissingRerun) map[string]any { return map[string]any{"id": m.ID, "why": m.Why} })})
 	default:
 		err = printPreview(out, p, dry)
 	}
@@ -149,7 +150,7 @@ func (i *inspected) reportPreview(cmd *cobra.Command, p dedup.RerunPreview, dry 
 	return err
 }
 
-func rerunMessageJSON(m dedup.RerunMessage) map[string]any {
+func rerunMessageJSON(m operate.RerunMessage) map[string]any {
 	return map[string]any{"id": m.ID, "topic": m.Topic, "partition": m.Partition, "offset": m.Offset, "received_at": timeJSON(m.ReceivedAt)}
 }
 
@@ -161,7 +162,7 @@ var whyMissing = map[string]string{
 	"dropped": "was processed, and is not kept any more: its day was dropped from the inbox",
 }
 
-func printPreview(out io.Writer, p dedup.RerunPreview, dry bool) error {
+func printPreview(out io.Writer, p operate.RerunPreview, dry bool) error {
 	var err error
 	say := func(format string, args ...any) {
 		if err == nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/retention"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 const retentionLong = `Look at what retention would delete, and have it delete that now. ` + "`firstseen run`" + ` does it by itself, every
@@ -90,7 +91,7 @@ Exit codes: 0 told, 1 it failed, 2 wrong usage or config.`,
 						before[h.Name] = h.Before
 					}
 				}
-				ids, err := keeper.Store.EstimateForget(ctx, before)
+				ids, err := keeper.Inbox.EstimateForget(ctx, before)
 				if err != nil {
 					return err
 				}
@@ -104,7 +105,7 @@ Exit codes: 0 told, 1 it failed, 2 wrong usage or config.`,
 }
 
 func newRetentionRun(k *keeping) *cobra.Command {
-	var by dedup.By
+	var by operate.By
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -153,11 +154,11 @@ func (k *keeping) withKeeper(cmd *cobra.Command, do func(context.Context, *reten
 		return err
 	}
 	defer closePool(pool)
-	store, err := dedup.Attach(ctx, pool, dedup.Config{Inbox: cmp.Or(cfg.Inbox, cfg.Group), Schema: cfg.Postgres.Schema})
+	inbox, err := operate.Open(ctx, pool, dedup.Config{Inbox: cmp.Or(cfg.Inbox, cfg.Group), Schema: cfg.Postgres.Schema})
 	if err != nil {
 		return err
 	}
-	keeper, err := newKeeper(cfg, store, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+	keeper, err := newKeeper(cfg, inbox, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 	if err != nil {
 		return err
 	}
@@ -166,7 +167,7 @@ func (k *keeping) withKeeper(cmd *cobra.Command, do func(context.Context, *reten
 }
 
 // newKeeper makes what does retention. Its Cluster is to be closed.
-func newKeeper(cfg config.Config, store *dedup.Store, log *slog.Logger) (*retention.Keeper, error) {
+func newKeeper(cfg config.Config, inbox *operate.Inbox, log *slog.Logger) (*retention.Keeper, error) {
 	settings, err := cfg.Consumer(log)
 	if err != nil {
 		return nil, err
@@ -175,17 +176,17 @@ func newKeeper(cfg config.Config, store *dedup.Store, log *slog.Logger) (*retent
 	if err != nil {
 		return nil, err
 	}
-	return &retention.Keeper{Store: store, Cluster: cluster, Settle: min(time.Minute, 5*cmp.Or(cfg.Timeouts.CommitInterval, time.Second)), Logger: log}, nil
+	return &retention.Keeper{Inbox: inbox, Cluster: cluster, Settle: min(time.Minute, 5*cmp.Or(cfg.Timeouts.CommitInterval, time.Second)), Logger: log}, nil
 }
 
 // keep does retention beside the consumer, over connections of its own, as the config says at each time, until stop is
 // called, which waits for it.
-func keep(ctx context.Context, live *config.Live, store *dedup.Store, log *slog.Logger) (stop func(), err error) {
+func keep(ctx context.Context, live *config.Live, inbox *operate.Inbox, log *slog.Logger) (stop func(), err error) {
 	pool, err := retentionPool(ctx, live.Load())
 	if err != nil {
 		return nil, err
 	}
-	keeper, err := newKeeper(live.Load(), store.On(pool), log)
+	keeper, err := newKeeper(live.Load(), inbox.On(pool), log)
 	if err != nil {
 		closePool(pool)
 		return nil, err
@@ -221,7 +222,7 @@ func planJSON(p retention.Plan, ids map[string]int64) map[string]any {
 				"ids_estimated": ids[h.Name], "refused": refusalsJSON(h.Refusals)}
 		}),
 		"inbox_before": timeJSON(p.InboxBefore),
-		"inbox_days": mapped(p.Days, func(d dedup.InboxDay) map[string]any {
+		"inbox_days": mapped(p.Days, func(d operate.InboxDay) map[string]any {
 			return map[string]any{"day": dayJSON(d.Day), "bytes": d.Bytes}
 		}),
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
 	"github.com/firstseen/firstseen/migrations"
 )
@@ -134,8 +135,8 @@ func run(ctx context.Context, live *config.Live, log *slog.Logger, migrate bool)
 		return err
 	}
 	window := telemetry.NewWindow(func() time.Duration { return live.Load().Health.Window }, processor.Totals)
-	server.Attach(admin.Parts{Store: processor.Store(), Memory: c.Memory(), Status: c.Status, Totals: processor.Totals, Window: window})
-	keeping, err := keep(ctx, live, processor.Store(), log)
+	server.Attach(admin.Parts{Inbox: operate.Of(processor.Store()), Memory: c.Memory(), Status: c.Status, Totals: processor.Totals, Window: window})
+	keeping, err := keep(ctx, live, operate.Of(processor.Store()), log)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/firstseen/firstseen/cmd/internal/telemetry"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // serve starts the HTTP server for probes, metrics and the admin API, before Postgres or Kafka is reached. It gives nil
@@ -56,7 +57,7 @@ func startTelemetry(ctx context.Context, log *slog.Logger) (*telemetry.Telemetry
 // measure has the gauges told that are known only by asking, and moves the window, until stop is called.
 func measure(ctx context.Context, t *telemetry.Telemetry, live *config.Live, store *dedup.Store, window *telemetry.Window, log *slog.Logger) (stop func()) {
 	gauges := telemetry.NewGauges(telemetry.GaugesConfig{
-		Store:    store,
+		Inbox:    operate.Of(store),
 		Window:   window,
 		Capacity: func() int64 { return int64(live.Load().Postgres.Capacity) },
 

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/migrations"
 )
 
@@ -41,7 +41,7 @@ func newSize() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, _ := config.Load(i.file, os.Environ()) // other sections may have faults: they don't matter here
 		cfg.Postgres.Schema = cmp.Or(i.schema, cfg.Postgres.Schema, migrations.DefaultSchema)
-		return i.withStore(cmd, func(ctx context.Context, s *dedup.Store) error {
+		return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error {
 			size, err := s.Size(ctx)
 			if err != nil {
 				return err
@@ -56,14 +56,14 @@ func newSize() *cobra.Command {
 	return cmd
 }
 
-func sizeJSON(s *dedup.Size, cfg config.Config) map[string]any {
+func sizeJSON(s *operate.Size, cfg config.Config) map[string]any {
 	g := s.Growth
 	out := map[string]any{
 		"at": s.At.UTC(), "used_bytes": s.Used, "capacity_bytes": nil, "full_in_days": nil,
-		"tables": mapped(s.Tables, func(t dedup.TableSize) map[string]any {
+		"tables": mapped(s.Tables, func(t operate.TableSize) map[string]any {
 			return map[string]any{"name": t.Name, "rows_estimated": t.Rows, "bytes": t.Bytes}
 		}),
-		"scopes": mapped(s.Scopes, func(f dedup.ScopeSize) map[string]any {
+		"scopes": mapped(s.Scopes, func(f operate.ScopeSize) map[string]any {
 			return map[string]any{"inbox": f.Inbox, "handler": f.Handler, "tenant": f.Tenant, "ids_estimated": f.Rows, "share": f.Share}
 		}),
 		"scopes_at": timeJSON(s.ScopesAt), "inbox_first_day": dayJSON(s.FirstDay), "inbox_last_day": dayJSON(s.LastDay),
@@ -87,7 +87,7 @@ func dayJSON(at time.Time) any {
 	return at.Format(time.DateOnly)
 }
 
-func printSize(out io.Writer, s *dedup.Size, cfg config.Config) error {
+func printSize(out io.Writer, s *operate.Size, cfg config.Config) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "TABLE\tROWS (ESTIMATED)\tBYTES\tA DAY")
 	var total int64
@@ -109,7 +109,7 @@ func printSize(out io.Writer, s *dedup.Size, cfg config.Config) error {
 	return printScopes(out, table, s)
 }
 
-func printScopes(out io.Writer, table *tabwriter.Writer, s *dedup.Size) error {
+func printScopes(out io.Writer, table *tabwriter.Writer, s *operate.Size) error {
 	if len(s.Scopes) == 0 {
 		return nil
 	}
@@ -126,7 +126,7 @@ func printScopes(out io.Writer, table *tabwriter.Writer, s *dedup.Size) error {
 	return err
 }
 
-func aDay(s *dedup.Size, table string) string {
+func aDay(s *operate.Size, table string) string {
 	n := map[string]int64{"message_dedup": s.Growth.IDBytes, "inbox": s.Growth.InboxBytes, "all": s.Growth.IDBytes + s.Growth.InboxBytes}[table]
 	if n == 0 {
 		return ""
@@ -134,7 +134,7 @@ func aDay(s *dedup.Size, table string) string {
 	return humanBytes(n)
 }
 
-func growthText(s *dedup.Size) string {
+func growthText(s *operate.Size) string {
 	g := s.Growth
 	if g.From.IsZero() {
 		return "not known yet: the inbox holds no whole day, and less than an hour of this one"
@@ -143,7 +143,7 @@ func growthText(s *dedup.Size) string {
 		grouped(g.IDs), g.From.UTC().Format("2006-01-02 15:04"), g.To.UTC().Format("2006-01-02 15:04"))
 }
 
-func diskText(s *dedup.Size, cfg config.Config) string {
+func diskText(s *operate.Size, cfg config.Config) string {
 	const what = " taken by all databases of this server"
 	capacity := int64(cfg.Postgres.Capacity)
 	if capacity == 0 {
@@ -162,7 +162,7 @@ func diskText(s *dedup.Size, cfg config.Config) string {
 	return text + ": not full at this growth and retention"
 }
 
-func daysText(s *dedup.Size) string {
+func daysText(s *operate.Size) string {
 	if s.FirstDay.IsZero() {
 		return "holds no messages"
 	}
@@ -170,9 +170,9 @@ func daysText(s *dedup.Size) string {
 }
 
 // worthRebuilding is where deletes have left an index much larger than even random IDs keep it.
-func worthRebuilding(i dedup.IndexSize) bool { return i.Bloat() > 1.8 && i.Bytes > 64<<20 }
+func worthRebuilding(i operate.IndexSize) bool { return i.Bloat() > 1.8 && i.Bytes > 64<<20 }
 
-func indexText(s *dedup.Size, schema string) string {
+func indexText(s *operate.Size, schema string) string {
 	i := s.IDIndex
 	if i.Bloat() == 0 {
 		return "of the IDs: empty"

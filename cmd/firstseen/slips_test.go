@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // hostile steers a terminal, begins a line of its own, and turns what follows round.
@@ -41,7 +42,7 @@ func TestWhatComesFromMessagesDoesNotSteerTheTerminal(t *testing.T) {
 	processed, parked, dead := o.addHostile(dedup.Processed), o.addHostile(dedup.Parked), o.addHostile(dedup.Dead)
 	_, err := o.db.Pool.Exec(t.Context(), `insert into firstseen.positions (consumer, topic, "partition", next_offset, owner) values ($1, $1, 0, 5, $1)`, hostile)
 	require.NoError(t, err)
-	_, err = o.store.Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: hostile}, dedup.By{Actor: hostile, Why: hostile})
+	_, err = operate.Of(o.store).Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: hostile}, operate.By{Actor: hostile, Why: hostile})
 	require.NoError(t, err)
 	for _, args := range [][]string{{"dead", "list"}, {"dead", "show", dead}, {"inbox", "list", "--status", "failed"}, {"inbox", "list", "--status", "processed"},
 		{"inbox", "show", parked}, {"inbox", "show", processed}, {"conflicts", "list"}, {"conflicts", "show", dead}, {"explain", dead}, {"explain", parked},

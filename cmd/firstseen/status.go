@@ -13,6 +13,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 const statusLong = `Say what Postgres knows of the consumers: where each stands in its partitions, who owns them and when they moved last; what
@@ -34,15 +35,15 @@ func newStatus() *cobra.Command {
 		Args: noArgs,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return i.withStore(cmd, func(ctx context.Context, s *dedup.Store) error {
+		return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error {
 			found, err := readStatus(ctx, s)
 			switch {
 			case err != nil:
 				return err
 			case i.json:
-				return printJSON(cmd.OutOrStdout(), found.json(s.Inbox()))
+				return printJSON(cmd.OutOrStdout(), found.json(s.Name()))
 			}
-			return found.print(cmd.OutOrStdout(), s.Inbox(), time.Now())
+			return found.print(cmd.OutOrStdout(), s.Name(), time.Now())
 		})
 	}
 	i.addFlags(cmd)
@@ -51,13 +52,13 @@ func newStatus() *cobra.Command {
 
 // storedStatus is what Postgres knows.
 type storedStatus struct {
-	positions []dedup.TopicStanding
-	backlog   []dedup.Backlog
+	positions []operate.TopicStanding
+	backlog   []operate.Backlog
 	pauses    []dedup.Pause
-	holds     []dedup.ToldHolds
+	holds     []operate.ToldHolds
 }
 
-func readStatus(ctx context.Context, s *dedup.Store) (found storedStatus, err error) {
+func readStatus(ctx context.Context, s *operate.Inbox) (found storedStatus, err error) {
 	if found.positions, err = s.Standings(ctx); err != nil {
 		return found, err
 	}
@@ -120,7 +121,7 @@ func pausedText(n int) string {
 }
 
 // capped is a count, with a + where not all were counted.
-func capped(n int64, b *dedup.Backlog) string {
+func capped(n int64, b *operate.Backlog) string {
 	text := strconv.FormatInt(n, 10)
 	if b.Capped && n > 0 {
 		text += "+"
@@ -138,16 +139,16 @@ func ago(at, now time.Time) string {
 
 func (f *storedStatus) json(inbox string) map[string]any {
 	return map[string]any{"inbox": inbox,
-		"positions": mapped(f.positions, func(p dedup.TopicStanding) map[string]any {
+		"positions": mapped(f.positions, func(p operate.TopicStanding) map[string]any {
 			return map[string]any{"consumer": p.Consumer, "topic": p.Topic, "partition": p.Partition, "next_offset": p.Next, "owner": orNil(p.Owner),
 				"acquired_at": timeJSON(p.AcquiredAt), "moved_at": timeJSON(p.MovedAt), "fruitless": p.Fruitless}
 		}),
-		"backlog": mapped(f.backlog, func(b dedup.Backlog) map[string]any {
+		"backlog": mapped(f.backlog, func(b operate.Backlog) map[string]any {
 			return map[string]any{"handler": b.Handler, "pending": b.Pending, "failed": b.Failed, "dead": b.Dead, "lanes": b.Lanes,
 				"oldest_at": timeJSON(b.OldestAt), "capped": b.Capped}
 		}),
 		"pauses": mapped(f.pauses, pauseJSON),
-		"holds": mapped(f.holds, func(t dedup.ToldHolds) map[string]any {
+		"holds": mapped(f.holds, func(t operate.ToldHolds) map[string]any {
 			return map[string]any{"consumer": t.Consumer, "owner": t.Owner, "told_at": timeJSON(t.ToldAt), "stale": t.Stale,
 				"holds": mapped(t.Holds, func(h holds.Hold) map[string]any {
 					return map[string]any{"kind": h.Kind, "name": h.Name, "held": h.Code, "since": timeJSON(h.Since), "reason": h.Reason,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 const (
@@ -23,7 +24,7 @@ func withTokens(c *config.Config) { c.HTTP.ReadToken, c.HTTP.WriteToken = readTo
 
 func TestTokensReadAndWrite(t *testing.T) {
 	s := newStage(t, withTokens)
-	s.add("order-1", dedup.StatusDead, dedup.Message{})
+	s.add("order-1", operate.StatusDead, dedup.Message{})
 	require.Len(t, readToken, len(writeToken))
 	bearer := func(token string) []string { return []string{"Authorization", "Bearer " + token} }
 	s.get(prefix+"/status", bearer(readToken)...)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // Message is a message and what has become of it.
@@ -35,7 +36,7 @@ type Messages struct {
 }
 
 // messageOf has content up to limit bytes of each value; 0: none.
-func messageOf(m *dedup.Listed, limit int) Message {
+func messageOf(m *operate.Listed, limit int) Message {
 	out := storedMessage(&m.Stored, m.Handler)
 	out.Status, out.DueAt, out.Bytes = string(m.Status), moment(m.DueAt), m.Bytes
 	if limit > 0 {
@@ -44,7 +45,7 @@ func messageOf(m *dedup.Listed, limit int) Message {
 	return out
 }
 
-func storedMessage(m *dedup.Stored, handler string) Message {
+func storedMessage(m *operate.Stored, handler string) Message {
 	c := &m.Message
 	return Message{ID: c.ID.String(), RawID: orNull(c.RawID), Handler: handler, Tenant: c.Tenant, Topic: c.Topic, Partition: c.Partition,
 		Offset: c.Offset, Status: string(statusOf(m)), ProducedAt: moment(c.Timestamp), RawTimestamp: orNull(c.RawTimestamp), ReceivedAt: moment(m.ReceivedAt), Since: moment(m.At),
@@ -56,16 +57,16 @@ func storedBytes(m *dedup.Message) int {
 	return len(m.Key) + len(m.Value) + len(dedup.AppendHeaders(nil, m.Headers))
 }
 
-func statusOf(m *dedup.Stored) dedup.Status {
+func statusOf(m *operate.Stored) operate.Status {
 	switch {
 	case m.State == dedup.Parked && m.Attempts > 0:
-		return dedup.StatusFailed
+		return operate.StatusFailed
 	case m.State == dedup.Parked:
-		return dedup.StatusPending
+		return operate.StatusPending
 	case m.State == dedup.Dead:
-		return dedup.StatusDead
+		return operate.StatusDead
 	}
-	return dedup.StatusProcessed
+	return operate.StatusProcessed
 }
 
 // Conflict is a copy that came under a known ID with another content.
@@ -89,7 +90,7 @@ type Conflicts struct {
 	Next      *string    `json:"next" doc:"The cursor of the next page; null on the last one."`
 }
 
-func conflictOf(c *dedup.ConflictCopy, limit int) Conflict {
+func conflictOf(c *operate.ConflictCopy, limit int) Conflict {
 	m := &c.Message
 	out := Conflict{ID: m.ID.String(), Handler: c.Handler, Tenant: m.Tenant, Topic: m.Topic, Partition: m.Partition, Offset: m.Offset,
 		ProducedAt: moment(m.Timestamp), RawTimestamp: orNull(m.RawTimestamp), SeenAt: moment(c.SeenAt), Bytes: storedBytes(m)}
@@ -115,7 +116,7 @@ type HandlerBacklog struct {
 	Capped   bool       `json:"capped" doc:"There are more: of each kind 100001 are counted at most."`
 }
 
-func backlogOf(b *dedup.Backlog) HandlerBacklog {
+func backlogOf(b *operate.Backlog) HandlerBacklog {
 	return HandlerBacklog{b.Handler, b.Pending, b.Failed, b.Dead, b.Lanes, moment(b.OldestAt), b.Capped}
 }
 
@@ -138,7 +139,7 @@ type Audit struct {
 	Next  *string       `json:"next" doc:"The cursor of the next page; null on the last one."`
 }
 
-func auditOf(a *dedup.AuditRecord) AuditRecord {
+func auditOf(a *operate.AuditRecord) AuditRecord {
 	return AuditRecord{a.At.UTC(), a.Actor, a.Action, a.Why, orNull(a.Login), orNull(a.Handler), orNull(a.Tenant), idOrNull(a.MessageID), orNull(a.Subject)}
 }
 

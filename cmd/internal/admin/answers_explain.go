@@ -3,7 +3,7 @@ package admin
 import (
 	"time"
 
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // Explanation is what is known of an ID or a place.
@@ -36,14 +36,14 @@ type Lane struct {
 	HeadID string    `json:"head_id" doc:"The ID of the first message."`
 }
 
-func explanationOf(e *dedup.Explanation) Explanation {
+func explanationOf(e *operate.Explanation) Explanation {
 	return Explanation{Asked: e.Asked, Inbox: e.Inbox, Now: e.Now.UTC(), Sentences: mapped(e.Sentences, func(s *string) string { return *s }),
 		Seen: mapped(e.Seen, sightingOf), Unseen: mapped(e.Unseen, func(s *string) string { return *s })}
 }
 
-func sightingOf(f *dedup.Sighting) Sighting {
+func sightingOf(f *operate.Sighting) Sighting {
 	out := Sighting{Inbox: f.Inbox, Handler: f.Handler, Tenant: f.Tenant, FirstSeenAt: f.FirstSeenAt.UTC(), Conflicts: len(f.Conflicts),
-		Audit: mapped(f.Audit, func(a *dedup.AuditEntry) AuditRecord { return auditOf(&dedup.AuditRecord{AuditEntry: *a}) })}
+		Audit: mapped(f.Audit, func(a *operate.AuditEntry) AuditRecord { return auditOf(&operate.AuditRecord{AuditEntry: *a}) })}
 	if f.Stored != nil {
 		m := storedMessage(f.Stored, f.Handler)
 		out.Message = &m

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // Size is the space that is taken in Postgres, all inboxes of the schema together.
@@ -53,11 +53,11 @@ type Growth struct {
 	InboxBytes int64      `json:"inbox_bytes_per_day"`
 }
 
-func sizeOf(s *dedup.Size, cfg config.Config) Size {
+func sizeOf(s *operate.Size, cfg config.Config) Size {
 	g := s.Growth
 	out := Size{At: s.At.UTC(), UsedBytes: s.Used,
-		Tables:   mapped(s.Tables, func(t *dedup.TableSize) TableSize { return TableSize{t.Name, t.Rows, t.Bytes} }),
-		Scopes:   mapped(s.Scopes, func(f *dedup.ScopeSize) ScopeSize { return ScopeSize{f.Inbox, f.Handler, f.Tenant, f.Rows, f.Share} }),
+		Tables:   mapped(s.Tables, func(t *operate.TableSize) TableSize { return TableSize{t.Name, t.Rows, t.Bytes} }),
+		Scopes:   mapped(s.Scopes, func(f *operate.ScopeSize) ScopeSize { return ScopeSize{f.Inbox, f.Handler, f.Tenant, f.Rows, f.Share} }),
 		FirstDay: day(s.FirstDay), LastDay: day(s.LastDay),
 		IDIndex: IndexSize{s.IDIndex.Bytes, s.IDIndex.Fresh, s.IDIndex.Bloat()},
 		Growth:  Growth{moment(g.From), moment(g.To), g.IDs, g.IDBytes, g.InboxBytes}}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 func TestStatusAndPartitionsTellHowTheProcessIs(t *testing.T) {
@@ -31,11 +32,11 @@ func TestStatusAndPartitionsTellHowTheProcessIs(t *testing.T) {
 func TestMessagesAreListedByStatusInPages(t *testing.T) {
 	s := newStage(t, nil)
 	for n := range 3 {
-		for _, status := range dedup.Statuses {
+		for _, status := range operate.Statuses {
 			s.add(fmt.Sprintf("%s-%d", status, n), status, dedup.Message{Key: []byte("k"), Value: []byte(`{"a":1}`)})
 		}
 	}
-	for _, status := range dedup.Statuses {
+	for _, status := range operate.Statuses {
 		first := s.get(prefix + "/messages" + values("status", string(status), "limit", "2"))
 		require.Equal(t, fmt.Sprintf("%s-2", status), first.at("messages.0.raw_id"))
 		require.Equal(t, string(status), first.at("messages.1.status"))
@@ -61,7 +62,7 @@ func TestMessagesAreListedByStatusInPages(t *testing.T) {
 func TestContentTellsNullFromEmptyTextFromBytesAndIsCut(t *testing.T) {
 	s := newStage(t, nil)
 	large := bytes.Repeat([]byte("ä"), singleBytes/2+10)
-	s.add("a b/c", dedup.StatusDead, dedup.Message{Key: []byte{}, Value: large, Tenant: "blue",
+	s.add("a b/c", operate.StatusDead, dedup.Message{Key: []byte{}, Value: large, Tenant: "blue",
 		Headers: []dedup.Header{{Key: "trace", Value: []byte("x")}, {Key: "trace"}, {Key: "bin", Value: []byte{0, 0xff}}}})
 	one := s.get(prefix + "/dead-letters/book/a%20b%2Fc" + values("tenant", "blue"))
 	require.Equal(t, map[string]any{"text": "", "bytes": 0.0, "cut": false}, one.at("content.key"))
@@ -71,7 +72,7 @@ func TestContentTellsNullFromEmptyTextFromBytesAndIsCut(t *testing.T) {
 	require.Equal(t, string(large[:singleBytes]), one.at("content.value.text"))
 	listed := s.get(prefix + "/dead-letters?content=true")
 	require.Len(t, listed.at("messages.0.content.value.text"), listedBytes)
-	s.add("tombstone", dedup.StatusDead, dedup.Message{})
+	s.add("tombstone", operate.StatusDead, dedup.Message{})
 	require.Contains(t, string(s.get(prefix+"/dead-letters/book/tombstone").body), `"value":null`)
 	p := s.refused(http.StatusNotFound, http.MethodGet, prefix+"/dead-letters/book/nobody", "")
 	require.Contains(t, p.Detail, "explain")
@@ -82,7 +83,7 @@ func TestContentTellsNullFromEmptyTextFromBytesAndIsCut(t *testing.T) {
 func TestRedriveAndDiscardArePickedCountedAndWrittenDown(t *testing.T) {
 	s := newStage(t, nil)
 	for n := range 4 {
-		s.add(fmt.Sprint("order-", n), dedup.StatusDead, dedup.Message{Key: []byte{byte(n), 0xff}})
+		s.add(fmt.Sprint("order-", n), operate.StatusDead, dedup.Message{Key: []byte{byte(n), 0xff}})
 	}
 	post := func(status int, path, body string) reply {
 		return s.ask(status, http.MethodPost, prefix+path, body, "X-Actor", "ann")
@@ -129,8 +130,8 @@ func TestPausesAreSetListedAndEnded(t *testing.T) {
 
 func TestConflictsExplainBacklogAndSizeAnswer(t *testing.T) {
 	s := newStage(t, nil)
-	id := s.add("order-1", dedup.StatusFailed, dedup.Message{Value: []byte("a")})
-	s.add("order-1", dedup.StatusProcessed, dedup.Message{Value: []byte("b")})
+	id := s.add("order-1", operate.StatusFailed, dedup.Message{Value: []byte("a")})
+	s.add("order-1", operate.StatusProcessed, dedup.Message{Value: []byte("b")})
 	conflicts := s.get(prefix + "/conflicts?content=true&limit=1")
 	require.Equal(t, []any{id.String(), "b"}, []any{conflicts.at("conflicts.0.id"), conflicts.at("conflicts.0.content.value.text")})
 	require.Nil(t, s.get(prefix+"/conflicts").at("conflicts.0.content"))
@@ -218,9 +219,9 @@ func TestLoginThatMayNotChangeIsToldWhatToGrant(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), conf)
 	require.NoError(t, err)
 	defer pool.Close()
-	store, err := dedup.Attach(t.Context(), pool, dedup.Config{Inbox: "orders-inbox"})
+	inbox, err := operate.Open(t.Context(), pool, dedup.Config{Inbox: "orders-inbox"})
 	require.NoError(t, err)
-	s.server.parts.Load().Store = store
+	s.server.parts.Load().Inbox = inbox
 	s.get(prefix + "/pauses")
 	p := s.refused(http.StatusForbidden, http.MethodPost, prefix+"/pauses", newPauseOK)
 	require.Contains(t, p.Detail, "firstseen_operator")
@@ -245,10 +246,10 @@ func TestBodyOfAChangeIsBounded(t *testing.T) {
 
 func TestLettersWithoutAnIDAreNotRedriven(t *testing.T) {
 	s := newStage(t, nil)
-	s.add("none", dedup.StatusDead, dedup.Message{})
+	s.add("none", operate.StatusDead, dedup.Message{})
 	_, err := s.db.Pool.Exec(t.Context(), `update firstseen.dead_letters set reason = 'missing_id'`)
 	require.NoError(t, err)
-	s.add("ill", dedup.StatusDead, dedup.Message{})
+	s.add("ill", operate.StatusDead, dedup.Message{})
 	p := s.refused(http.StatusConflict, http.MethodPost, prefix+"/dead-letters/redrive", `{"all":true,"dry_run":true}`)
 	require.Contains(t, p.Detail, "1 dead letter without a message ID can't be redriven")
 	require.Contains(t, p.Detail, "would be redriven: 1")

@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/firstseen/firstseen/cmd/internal/argtext"
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 const maxBody = 1 << 20
@@ -105,8 +105,8 @@ type KeyBytes struct {
 const maxBodyIDs = 1000
 
 // filter reads the fields, and says whether they narrow anything.
-func (b *BodyFilter) filter() (f dedup.Filter, narrow bool, fault *Problem) {
-	f = dedup.Filter{Topic: b.Topic, Handler: b.Handler, Tenant: b.Tenant, Reason: b.Reason}
+func (b *BodyFilter) filter() (f operate.Filter, narrow bool, fault *Problem) {
+	f = operate.Filter{Topic: b.Topic, Handler: b.Handler, Tenant: b.Tenant, Reason: b.Reason}
 	q := query{}
 	for name, text := range map[string]string{"topic": b.Topic, "handler": b.Handler, "tenant": b.Tenant, "reason": b.Reason} {
 		q.checkText(name, text)

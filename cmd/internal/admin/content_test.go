@@ -16,6 +16,7 @@ import (
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/memory"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 func TestHeadersAreShownUpToAsManyBytesAsAValue(t *testing.T) {
@@ -37,7 +38,7 @@ func TestListWithContentIsBoundedAsAWhole(t *testing.T) {
 	s := newStage(t, nil)
 	large := bytes.Repeat([]byte("x"), listedBytes)
 	for n := range 40 {
-		s.add(fmt.Sprint("large-", n), dedup.StatusDead, dedup.Message{Key: large, Value: large, Headers: []dedup.Header{{Key: "a", Value: large}, {Key: "b", Value: large}}})
+		s.add(fmt.Sprint("large-", n), operate.StatusDead, dedup.Message{Key: large, Value: large, Headers: []dedup.Header{{Key: "a", Value: large}, {Key: "b", Value: large}}})
 	}
 	list := s.get(prefix + "/dead-letters?content=true")
 	require.NotNil(t, list.at("messages.39"))
@@ -90,13 +91,13 @@ func TestEveryAnswerShowsATimestampThatIsNoTime(t *testing.T) {
 	s := newStage(t, nil)
 	var m dedup.Message
 	m.Stamp(1764300000000000)
-	for _, status := range dedup.Statuses {
+	for _, status := range operate.Statuses {
 		s.add("m-"+string(status), status, m)
 	}
 	m.Value = []byte("other")
-	s.add("m-processed", dedup.StatusProcessed, m)
+	s.add("m-processed", operate.StatusProcessed, m)
 	paths := []string{"/dead-letters", "/dead-letters?content=true", "/dead-letters/book/m-dead", "/conflicts", "/explain?id=m-failed"}
-	for _, status := range dedup.Statuses {
+	for _, status := range operate.Statuses {
 		paths = append(paths, "/messages?status="+string(status))
 	}
 	for _, path := range paths {

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/failure"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // How long a request may take in Postgres, and wait for the one before it.
@@ -26,14 +26,14 @@ const (
 // call is one request to the API, admitted and read.
 type call struct {
 	*query
-	ctx    context.Context
-	server *Server
-	parts  *Parts
-	store  *dedup.Store
-	actor  string
-	body   any
-	holds  bool // one of the server's answers
-	bytes  int  // taken of the memory
+	ctx      context.Context
+	server   *Server
+	parts    *Parts
+	attached *operate.Inbox
+	actor    string
+	body     any
+	holds    bool // one of the server's answers
+	bytes    int  // taken of the memory
 }
 
 // handler is all that the server answers.
@@ -157,7 +157,7 @@ func (c *call) answer(w http.ResponseWriter, r *http.Request, route *route) (any
 		}
 	}
 	if c.parts = s.parts.Load(); c.parts != nil {
-		c.store = c.parts.Store
+		c.attached = c.parts.Inbox
 	}
 	switch {
 	case route.atOnce:
@@ -237,21 +237,21 @@ func await(ctx context.Context, turn chan struct{}) error {
 	}
 }
 
-// inbox is the store, or why there is none yet.
-func (c *call) inbox() (*dedup.Store, error) {
+// inbox is what the server tells about, or why there is none yet.
+func (c *call) inbox() (*operate.Inbox, error) {
 	if c.fault != nil {
 		return nil, c.fault
 	}
-	if c.store == nil {
+	if c.attached == nil {
 		return nil, problem(http.StatusServiceUnavailable, "Postgres has not been reached since the start, or its schema is not there: see the log").retry(turnLimit)
 	}
-	return c.store, nil
+	return c.attached, nil
 }
 
 // problemOf turns an error into what a client may know of it. The rest is in the log.
 func (s *Server) problemOf(r *http.Request, err error) *Problem {
 	var known *Problem
-	var cursor *dedup.CursorError
+	var cursor *operate.CursorError
 	switch {
 	case errors.As(err, &known):
 		return known

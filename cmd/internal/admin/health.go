@@ -11,6 +11,7 @@ import (
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // Health is how the program is, as /healthz tells it.
@@ -47,8 +48,8 @@ type facts struct {
 	postgres error
 	status   consumer.Status
 	rates    telemetry.Rates
-	backlog  []dedup.Backlog // nil where Postgres does not answer
-	dead     *int64          // within an hour; nil: it could not be counted
+	backlog  []operate.Backlog // nil where Postgres does not answer
+	dead     *int64            // within an hour; nil: it could not be counted
 	pauses   []dedup.Pause
 }
 

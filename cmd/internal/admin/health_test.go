@@ -12,6 +12,7 @@ import (
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 func TestHealthIsJudgedByTheLimits(t *testing.T) {
@@ -55,7 +56,7 @@ func TestHealthIsJudgedByTheLimits(t *testing.T) {
 		"paused":           {func(f *facts) { f.pauses = []dedup.Pause{{Kind: dedup.PauseTopic, Topic: "orders", Why: "secret"}} }, "paused", healthy, "paused by operators: topic orders"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := facts{now: now, opened: true, backlog: []dedup.Backlog{{Handler: "book"}},
+			f := facts{now: now, opened: true, backlog: []operate.Backlog{{Handler: "book"}},
 				status: consumer.Status{State: consumer.Consuming, Since: now, Topics: []consumer.TopicStatus{{Name: "orders"}, {Name: "other"}}, Partitions: []consumer.PartitionStatus{{Topic: "orders", HeldSince: now}}},
 				cfg: config.Health{Degraded: config.Degraded{Backlog: 100, OldestAge: time.Minute, FailureRatio: 0.05, DeadLetters: 10},
 					Unhealthy: config.Unhealthy{Backlog: 1000, OldestAge: 10 * time.Minute, FailureRatio: 0.5, DeadLetters: 100}}}

@@ -14,8 +14,8 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/argtext"
 	"github.com/firstseen/firstseen/cmd/internal/config"
-	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/identity"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // kind is what a parameter's text has to be.
@@ -215,8 +215,8 @@ func (q *query) id(name, text string) []uuid.UUID {
 }
 
 // filter reads filterParameters, and reason where the route has it.
-func (q *query) filter() dedup.Filter {
-	f := dedup.Filter{Topic: q.text("topic"), Handler: q.text("handler"), Tenant: q.text("tenant"), Reason: q.text("reason"),
+func (q *query) filter() operate.Filter {
+	f := operate.Filter{Topic: q.text("topic"), Handler: q.text("handler"), Tenant: q.text("tenant"), Reason: q.text("reason"),
 		From: q.time("since"), To: q.time("until"), IDs: q.ids("id")}
 	if q.has("key") {
 		key, err := argtext.Key(q.text("key"))
@@ -229,6 +229,6 @@ func (q *query) filter() dedup.Filter {
 }
 
 // page reads pageParameters.
-func (q *query) page(most int) (after dedup.Cursor, limit int) {
-	return dedup.Cursor(q.text("cursor")), int(q.number("limit", 1, int64(most), defaultLimit))
+func (q *query) page(most int) (after operate.Cursor, limit int) {
+	return operate.Cursor(q.text("cursor")), int(q.number("limit", 1, int64(most), defaultLimit))
 }

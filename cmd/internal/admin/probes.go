@@ -114,13 +114,13 @@ func (s *Server) askPostgres(parts *Parts) (f facts) {
 		return f
 	}
 	var err [3]error
-	if dead, failed := parts.Store.RecentlyDead(ctx, time.Hour); failed == nil {
+	if dead, failed := parts.Inbox.RecentlyDead(ctx, time.Hour); failed == nil {
 		f.dead = &dead
 	} else {
 		err[2] = failed
 	}
-	f.backlog, err[0] = parts.Store.Backlog(ctx)
-	f.pauses, err[1] = parts.Store.Pauses(ctx)
+	f.backlog, err[0] = parts.Inbox.Backlog(ctx)
+	f.pauses, err[1] = parts.Inbox.Pauses(ctx)
 	if failed := errors.Join(err[:]...); failed != nil && s.lifetime.Err() == nil {
 		s.log.Debug("health could not ask Postgres everything", "error", failed) // the answer says so
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -81,7 +82,7 @@ func TestLivenessFailsWhereTheProgramStandsStill(t *testing.T) {
 	release := sync.OnceFunc(func() { close(held) })
 	defer release()
 	totals := func() handlers.Totals { return handlers.Totals{} }
-	s.server.Attach(Parts{Store: s.store, Totals: totals, Window: window(totals),
+	s.server.Attach(Parts{Inbox: operate.Of(s.store), Totals: totals, Window: window(totals),
 		Status: func() consumer.Status { entered <- struct{}{}; <-held; return consumer.Status{} }})
 	<-entered // the loop waits for a consumer that does not answer
 	s.server.liveness.beat(time.Now().Add(-silenceLimit - time.Second))
@@ -95,7 +96,7 @@ func TestUnhealthyIs503(t *testing.T) {
 	s := newStage(t, nil)
 	s.totals.Store(&handlers.Totals{Handled: 91, Failed: 10})
 	s.ask(503, http.MethodGet, "/healthz", "")
-	s.add("order-1", dedup.StatusFailed, dedup.Message{})
+	s.add("order-1", operate.StatusFailed, dedup.Message{})
 	s.server.health.until = time.Time{}
 	require.Contains(t, s.ask(503, http.MethodGet, "/healthz", "").at("checks.3.reason"), "1 are parked")
 }

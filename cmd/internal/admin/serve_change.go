@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // Change is which dead letters to redrive or discard, and why.
@@ -24,15 +25,15 @@ type Changed struct {
 }
 
 func redrive(c *call) (any, error) {
-	return c.change("redrive", (*dedup.Store).CountRedrive, (*dedup.Store).Redrive)
+	return c.change("redrive", (*operate.Inbox).CountRedrive, (*operate.Inbox).Redrive)
 }
 
 func discard(c *call) (any, error) {
-	return c.change("discard", (*dedup.Store).CountDeadLetters, (*dedup.Store).Discard)
+	return c.change("discard", (*operate.Inbox).CountDeadLetters, (*operate.Inbox).Discard)
 }
 
-func (c *call) change(action string, count func(*dedup.Store, context.Context, dedup.Filter) (int, error),
-	do func(*dedup.Store, context.Context, dedup.Filter, dedup.By) (int, error)) (any, error) {
+func (c *call) change(action string, count func(*operate.Inbox, context.Context, operate.Filter) (int, error),
+	do func(*operate.Inbox, context.Context, operate.Filter, operate.By) (int, error)) (any, error) {
 	body := c.body.(*Change)
 	filter, narrow, fault := body.filter()
 	switch {
@@ -53,11 +54,11 @@ func (c *call) change(action string, count func(*dedup.Store, context.Context, d
 		n, err := count(store, c.ctx, filter)
 		return Changed{action, n, true}, withoutID("would be redriven", n, err)
 	}
-	n, err := do(store, c.ctx, filter, dedup.By{Actor: c.actor, Why: body.Why})
+	n, err := do(store, c.ctx, filter, operate.By{Actor: c.actor, Why: body.Why})
 	if n > 0 {
 		c.server.log.Info("dead letters changed by the admin API", "action", action, "messages", n, "actor", c.actor)
 	}
-	var none *dedup.NoIDError
+	var none *operate.NoIDError
 	if errors.As(err, &none) {
 		return nil, withoutID("redriven", n, none)
 	}
@@ -70,7 +71,7 @@ func (c *call) change(action string, count func(*dedup.Store, context.Context, d
 
 // withoutID makes a problem of the error that letters can't be redriven, and tells of the others.
 func withoutID(done string, others int, err error) error {
-	var none *dedup.NoIDError
+	var none *operate.NoIDError
 	if errors.As(err, &none) {
 		return problem(http.StatusConflict, "%s; %s: %d", none, done, others)
 	}
@@ -102,14 +103,14 @@ type Paused struct {
 
 func pause(c *call) (any, error) {
 	body := c.body.(*NewPause)
-	return c.setPause(body.Kind, body.Name, body.Why, (*dedup.Store).Pause)
+	return c.setPause(body.Kind, body.Name, body.Why, (*operate.Inbox).Pause)
 }
 
 func resume(c *call) (any, error) {
-	return c.setPause(c.text("kind"), c.text("name"), c.text("why"), (*dedup.Store).Resume)
+	return c.setPause(c.text("kind"), c.text("name"), c.text("why"), (*operate.Inbox).Resume)
 }
 
-func (c *call) setPause(kind, name, why string, set func(*dedup.Store, context.Context, dedup.Pause, dedup.By) (bool, error)) (any, error) {
+func (c *call) setPause(kind, name, why string, set func(*operate.Inbox, context.Context, dedup.Pause, operate.By) (bool, error)) (any, error) {
 	p, err := dedup.PauseOf(dedup.PauseKind(kind), name)
 	if err != nil {
 		return nil, wrong("name", "kind is topic, partition or handler, and name is the topic's or the handler's, or TOPIC/N of a partition")
@@ -124,6 +125,6 @@ func (c *call) setPause(kind, name, why string, set func(*dedup.Store, context.C
 	if err != nil {
 		return nil, err
 	}
-	changed, err := set(store, c.ctx, p, dedup.By{Actor: c.actor, Why: why})
+	changed, err := set(store, c.ctx, p, operate.By{Actor: c.actor, Why: why})
 	return Paused{kind, name, changed}, err
 }

@@ -3,7 +3,7 @@ package admin
 import (
 	"time"
 
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 func getStatus(c *call) (any, error) {
@@ -46,17 +46,17 @@ func getSize(c *call) (any, error) {
 }
 
 func listMessages(c *call) (any, error) {
-	status := dedup.Status(c.text("status"))
-	if status == dedup.StatusProcessed && c.has("reason") {
+	status := operate.Status(c.text("status"))
+	if status == operate.StatusProcessed && c.has("reason") {
 		c.refuse("reason", "processed messages have none; take it out, or ask for status=failed or status=dead")
 	}
 	return c.list(status)
 }
 
-func listDeadLetters(c *call) (any, error) { return c.list(dedup.StatusDead) }
+func listDeadLetters(c *call) (any, error) { return c.list(operate.StatusDead) }
 
-func (c *call) list(status dedup.Status) (any, error) {
-	l := dedup.Listing{Status: status, Filter: c.filter(), Content: c.boolean("content")}
+func (c *call) list(status operate.Status) (any, error) {
+	l := operate.Listing{Status: status, Filter: c.filter(), Content: c.boolean("content")}
 	most := maxPage
 	if l.Content {
 		most = maxWhole
@@ -68,7 +68,7 @@ func (c *call) list(status dedup.Status) (any, error) {
 	}
 	found, next, err := store.Messages(c.ctx, l)
 	limit := c.contentLimit(len(found))
-	return Messages{mapped(found, func(m *dedup.Listed) Message { return messageOf(m, limit) }), orNull(string(next))}, err
+	return Messages{mapped(found, func(m *operate.Listed) Message { return messageOf(m, limit) }), orNull(string(next))}, err
 }
 
 // contentLimit is how much of each key, headers and value a list of so many shows.
@@ -80,8 +80,8 @@ func (c *call) contentLimit(messages int) int {
 }
 
 func getDeadLetter(c *call) (any, error) {
-	l := dedup.Listing{Status: dedup.StatusDead, Limit: 1, Content: true,
-		Filter: dedup.Filter{Handler: c.text("handler"), Tenant: c.text("tenant"), IDs: c.ids("id")}}
+	l := operate.Listing{Status: operate.StatusDead, Limit: 1, Content: true,
+		Filter: operate.Filter{Handler: c.text("handler"), Tenant: c.text("tenant"), IDs: c.ids("id")}}
 	store, err := c.inbox()
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func listConflicts(c *call) (any, error) {
 	}
 	found, next, err := store.Conflicts(c.ctx, filter, after, limit)
 	shown := c.contentLimit(len(found))
-	return Conflicts{mapped(found, func(m *dedup.ConflictCopy) Conflict { return conflictOf(m, shown) }), orNull(string(next))}, err
+	return Conflicts{mapped(found, func(m *operate.ConflictCopy) Conflict { return conflictOf(m, shown) }), orNull(string(next))}, err
 }
 
 func explain(c *call) (any, error) {
@@ -125,7 +125,7 @@ func explain(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var e dedup.Explanation
+	var e operate.Explanation
 	if byID {
 		e, err = store.ExplainID(c.ctx, ids...)
 	} else {
@@ -147,7 +147,7 @@ func listPauses(c *call) (any, error) {
 }
 
 func listAudit(c *call) (any, error) {
-	filter := dedup.AuditFilter{Actor: c.text("actor"), Action: c.text("action"), From: c.time("since"), To: c.time("until")}
+	filter := operate.AuditFilter{Actor: c.text("actor"), Action: c.text("action"), From: c.time("since"), To: c.time("until")}
 	after, limit := c.page(maxPage)
 	store, err := c.inbox()
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package admin is the program's HTTP server: probes and health, metrics, and the admin API, by which an operator sees
 // how the program is, looks at messages and dead letters, and pauses, redrives and discards. Requests enter; what they
-// ask for is done by methods of dedup.Store, the same as the command line calls, and what they may is decided in
+// ask for is done by methods of operate.Inbox, the same as the command line calls, and what they may is decided in
 // access.go. The table of routes in routes.go is the whole API: its OpenAPI document is made of it.
 package admin
 
@@ -21,9 +21,9 @@ import (
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/telemetry"
 	"github.com/firstseen/firstseen/consumer"
-	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/memory"
+	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -45,7 +45,7 @@ type Config struct {
 
 // Parts are what the server tells about. They are there once Postgres was reached.
 type Parts struct {
-	Store *dedup.Store
+	Inbox *operate.Inbox
 	// Memory is what the answers count on, together with what the consumer holds of messages. Default none: nobody counts.
 	Memory *memory.Account
 	// Status and Totals are those of the consumer and the processor. They are asked all the time, and must not wait.

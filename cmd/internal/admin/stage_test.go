@@ -23,6 +23,7 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/dedup/identity"
+	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -53,7 +54,7 @@ func newStage(t *testing.T, change func(*config.Config)) *stage {
 	s.open()
 	s.start()
 	totals := func() handlers.Totals { return *s.totals.Load() }
-	s.server.Attach(Parts{Store: s.store, Status: func() consumer.Status { return *s.status.Load() }, Totals: totals, Window: window(totals)})
+	s.server.Attach(Parts{Inbox: operate.Of(s.store), Status: func() consumer.Status { return *s.status.Load() }, Totals: totals, Window: window(totals)})
 	return s
 }
 
@@ -107,7 +108,7 @@ func (s *stage) start() {
 }
 
 // add takes a message of handler book in, in the status that it is given; its ID is that of the text.
-func (s *stage) add(rawID string, status dedup.Status, m dedup.Message) uuid.UUID {
+func (s *stage) add(rawID string, status operate.Status, m dedup.Message) uuid.UUID {
 	s.t.Helper()
 	ids, err := identity.ParseIDs(rawID)
 	require.NoError(s.t, err)
@@ -121,11 +122,11 @@ func (s *stage) add(rawID string, status dedup.Status, m dedup.Message) uuid.UUI
 	require.NoError(s.t, err)
 	e := dedup.Entry{Scope: scopes[0], Message: &m, Lane: m.ID}
 	switch status {
-	case dedup.StatusPending:
+	case operate.StatusPending:
 		e.State, e.Due = dedup.Parked, time.Hour
-	case dedup.StatusFailed:
+	case operate.StatusFailed:
 		e.State, e.Due, e.Attempts, e.Reason, e.Error = dedup.Parked, time.Hour, 3, "handler_failed", "no such account"
-	case dedup.StatusDead:
+	case operate.StatusDead:
 		e.State, e.Attempts, e.Reason, e.Error = dedup.Dead, 10, "attempts_exhausted", "no such account"
 	}
 	tx, err := s.store.Accept(s.t.Context(), &dedup.Batch{Entries: []dedup.Entry{e}})

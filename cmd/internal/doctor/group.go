@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/firstseen/firstseen/consumer"
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 var groupChecks = []Check{
@@ -95,9 +95,9 @@ func groupOwners(ctx context.Context, p *target, r *report) error {
 }
 
 // positionsByPartition are those of the config's group.
-func (p *target) positionsByPartition(ctx context.Context) (map[consumer.TopicPartition]dedup.StatedPosition, error) {
-	list, err := p.store.Positions(ctx, p.Config.Group)
-	at := make(map[consumer.TopicPartition]dedup.StatedPosition, len(list))
+func (p *target) positionsByPartition(ctx context.Context) (map[consumer.TopicPartition]operate.StatedPosition, error) {
+	list, err := p.inbox.Positions(ctx, p.Config.Group)
+	at := make(map[consumer.TopicPartition]operate.StatedPosition, len(list))
 	for _, s := range list {
 		at[consumer.TopicPartition{Topic: s.Topic, Partition: s.Partition}] = s
 	}

@@ -22,7 +22,7 @@ var holdChecks = []Check{
 const lastingHold = time.Minute
 
 func holdsWaiting(ctx context.Context, p *target, r *report) error {
-	told, err := p.store.Holds(ctx)
+	told, err := p.inbox.Holds(ctx)
 	looked := 0
 	for _, t := range told {
 		if p.Config != nil && t.Consumer != p.Config.Group {

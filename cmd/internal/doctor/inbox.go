@@ -118,7 +118,7 @@ func inboxClocks(ctx context.Context, p *target, r *report) error {
 }
 
 func inboxPauses(ctx context.Context, p *target, r *report) error {
-	pauses, err := p.store.Pauses(ctx)
+	pauses, err := p.inbox.Pauses(ctx)
 	for _, f := range pauses {
 		level, since := Info, p.now().Sub(f.At)
 		if since > p.limits.parked {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 var laneChecks = []Check{
@@ -67,10 +67,10 @@ func lanesDeadly(ctx context.Context, p *target, r *report) error {
 }
 
 func lanesParked(ctx context.Context, p *target, r *report) error {
-	backlog, err := p.store.Backlog(ctx)
+	backlog, err := p.inbox.Backlog(ctx)
 	for _, b := range backlog {
 		if waited := p.now().Sub(b.OldestAt); !b.OldestAt.IsZero() && waited > p.limits.parked {
-			r.warn("handler %s: %s messages are parked, the oldest for %s", b.Handler, capped(b.Parked(), dedup.BacklogCap), age(waited.Seconds()))
+			r.warn("handler %s: %s messages are parked, the oldest for %s", b.Handler, capped(b.Parked(), operate.BacklogCap), age(waited.Seconds()))
 		}
 	}
 	r.ok("no message has been parked for more than %s", p.limits.parked)
@@ -89,7 +89,7 @@ func lanesUnavailable(ctx context.Context, p *target, r *report) error {
 
 func positionsFruitless(ctx context.Context, p *target, r *report) error {
 	const often = 3
-	positions, err := p.store.Positions(ctx, p.Config.Group)
+	positions, err := p.inbox.Positions(ctx, p.Config.Group)
 	for _, f := range positions {
 		if f.Fruitless >= often {
 			r.warn("%s/%d was acquired %d times and has not moved from %d since; its last owner: %s", f.Topic, f.Partition, f.Fruitless, f.Next, f.Owner)
@@ -101,15 +101,15 @@ func positionsFruitless(ctx context.Context, p *target, r *report) error {
 
 func deadWaiting(ctx context.Context, p *target, r *report) error {
 	const many = 1000
-	backlog, err := p.store.Backlog(ctx)
+	backlog, err := p.inbox.Backlog(ctx)
 	if err != nil {
 		return err
 	}
-	old, _, err := p.store.DeadLetters(ctx, dedup.Filter{To: p.now().Add(-p.limits.dead)}, "", 1)
+	old, _, err := p.inbox.DeadLetters(ctx, operate.Filter{To: p.now().Add(-p.limits.dead)}, "", 1)
 	for _, b := range backlog {
 		switch {
 		case b.Dead >= many:
-			r.warn("handler %s: %s dead letters wait", b.Handler, capped(b.Dead, dedup.BacklogCap))
+			r.warn("handler %s: %s dead letters wait", b.Handler, capped(b.Dead, operate.BacklogCap))
 		case b.Dead > 0:
 			r.info("handler %s: %d dead letters wait", b.Handler, b.Dead)
 		}

@@ -223,7 +223,7 @@ func schemaLogin(ctx context.Context, p *target, r *report) error {
 		return errors.New("the config's connection string can't be read")
 	}
 	login := conf.ConnConfig.User
-	missing, err := p.store.MissingRights(ctx, login)
+	missing, err := p.inbox.Store().MissingRights(ctx, login)
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == "42704" { // undefined_object
 		r.fault("the role %s is not there", login)

@@ -17,6 +17,7 @@ import (
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/migrations"
 	"github.com/firstseen/firstseen/migrations/dial"
 )
@@ -80,8 +81,8 @@ type target struct {
 	schema    *report // of the schema's version; nil: not looked at
 	schemaErr error
 
-	store    *dedup.Store
-	storeErr error
+	inbox    *operate.Inbox
+	inboxErr error
 
 	cluster    *consumer.Cluster
 	clusterErr error
@@ -190,19 +191,19 @@ func (p *target) checkSchema(ctx context.Context) error {
 
 // attach opens the inbox.
 func (p *target) attach(ctx context.Context) error {
-	if p.store != nil || p.storeErr != nil {
-		return p.storeErr
+	if p.inbox != nil || p.inboxErr != nil {
+		return p.inboxErr
 	}
-	p.storeErr = func() (err error) {
+	p.inboxErr = func() (err error) {
 		if p.Inbox == "" {
 			if p.Inbox, err = p.onlyInbox(ctx); err != nil {
 				return err
 			}
 		}
-		p.store, err = dedup.Attach(ctx, p.pool, dedup.Config{Inbox: p.Inbox, Schema: p.Schema})
+		p.inbox, err = operate.Open(ctx, p.pool, dedup.Config{Inbox: p.Inbox, Schema: p.Schema})
 		return err
 	}()
-	return p.storeErr
+	return p.inboxErr
 }
 
 func (p *target) onlyInbox(ctx context.Context) (string, error) {

@@ -78,7 +78,7 @@ func topicsRecreated(ctx context.Context, p *target, r *report) error {
 	if err != nil {
 		return err
 	}
-	positions, err := p.store.Positions(ctx, p.Config.Group)
+	positions, err := p.inbox.Positions(ctx, p.Config.Group)
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ func vacuumDeadRows(ctx context.Context, p *target, r *report) error {
 
 func vacuumIndex(ctx context.Context, p *target, r *report) error {
 	const tooLarge = 2.5
-	s, err := p.store.Size(ctx)
+	s, err := p.inbox.Size(ctx)
 	if err != nil {
 		return err
 	}

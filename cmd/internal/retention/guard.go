@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/firstseen/firstseen/consumer"
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // clocks is how far the clocks of producers may be ahead: Kafka refuses messages that are further, by default
@@ -18,7 +18,7 @@ const clocks = time.Hour
 // facts are what the guard judges by: how far each consumer of the schema has processed each partition, and what the
 // topics hold that may come again. All consumers count, for any of them may use the inbox.
 type facts struct {
-	reaches []dedup.Reach
+	reaches []operate.Reach
 	offsets map[place]consumer.GroupOffset
 	topics  map[string]consumer.TopicFacts
 	oldest  map[string]map[int32]time.Time
@@ -38,7 +38,7 @@ const pollInterval = 250 * time.Millisecond
 func (k *Keeper) gather(ctx context.Context, settle time.Duration) (*facts, error) {
 	f := &facts{}
 	var err error
-	if f.reaches, err = k.Store.Reaches(ctx); err != nil {
+	if f.reaches, err = k.Inbox.Reaches(ctx); err != nil {
 		return nil, err
 	}
 	settled := time.Now().Add(settle)
@@ -131,7 +131,7 @@ func (f *facts) againstAll() []Refusal {
 
 const goneForGood = "; if it is gone for good, delete its rows from the table positions"
 
-func (f *facts) mayComeAgain(r dedup.Reach) (Refusal, bool) {
+func (f *facts) mayComeAgain(r operate.Reach) (Refusal, bool) {
 	at := fmt.Sprintf("%s/%d", r.Topic, r.Partition)
 	key := r.Consumer + " " + r.Topic
 	if r.ReplayTo > 0 {

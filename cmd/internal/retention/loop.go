@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // Loop runs retention until ctx ends, once at the start and then at each retention.interval, as settings says each time. It
@@ -40,7 +40,7 @@ func values(m map[string]time.Duration) (all []time.Duration) {
 
 // round runs once, and gives the reasons that were told.
 func (k *Keeper) round(ctx context.Context, r config.Retention, actor string, told []string) []string {
-	by := dedup.By{Actor: actor, Why: why(r)}
+	by := operate.By{Actor: actor, Why: why(r)}
 	done, err := k.run(ctx, r, by, func(before map[string]time.Time) (map[string]time.Time, error) {
 		return k.due(ctx, before, time.Now())
 	})
@@ -48,7 +48,7 @@ func (k *Keeper) round(ctx context.Context, r config.Retention, actor string, to
 		k.Logger.Info("retention: deleted what is older than it says", done.summary()...)
 	}
 	switch {
-	case ctx.Err() != nil, errors.Is(err, dedup.ErrElsewhere):
+	case ctx.Err() != nil, errors.Is(err, operate.ErrElsewhere):
 		return told
 	case err != nil:
 		return k.tell(told, "retention failed, and is tried again: ", []Refusal{{Key: "error " + code(err), Text: err.Error() + advice(err)}})

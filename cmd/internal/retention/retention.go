@@ -14,12 +14,12 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/consumer"
-	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // Keeper deletes what retention says of one inbox. It is safe for concurrent use.
 type Keeper struct {
-	Store   *dedup.Store
+	Inbox   *operate.Inbox
 	Cluster *consumer.Cluster
 	// Settle is how long the commits of running consumers are waited for: a few commit intervals. Default 5 s.
 	Settle time.Duration
@@ -33,7 +33,7 @@ type Plan struct {
 	Handlers []Handler
 	// InboxBefore is the time that days of the inbox must have ended by to be dropped; zero: none are. Days are those.
 	InboxBefore time.Time
-	Days        []dedup.InboxDay
+	Days        []operate.InboxDay
 	// Refusals are the reasons that Kafka's side gives whatever the age.
 	Refusals []Refusal
 }
@@ -57,7 +57,7 @@ type Refusal struct {
 // Plan finds out what a run would do now. It waits for the commits of running consumers, at most as long as Settle.
 func (k *Keeper) Plan(ctx context.Context, r config.Retention) (Plan, error) {
 	p := Plan{At: time.Now()}
-	names, err := k.Store.Handlers(ctx)
+	names, err := k.Inbox.Handlers(ctx)
 	if err != nil {
 		return p, err
 	}
@@ -66,7 +66,7 @@ func (k *Keeper) Plan(ctx context.Context, r config.Retention) (Plan, error) {
 	}
 	if r.Inbox > 0 {
 		p.InboxBefore = p.At.Add(-r.Inbox)
-		if p.Days, err = k.Store.InboxDaysBefore(ctx, p.InboxBefore); err != nil {
+		if p.Days, err = k.Inbox.InboxDaysBefore(ctx, p.InboxBefore); err != nil {
 			return p, err
 		}
 	}
@@ -128,17 +128,17 @@ func (p *Plan) Refused() (all []Refusal) {
 type Done struct {
 	Plan    Plan
 	IDs     int64
-	Dropped dedup.Dropped
+	Dropped operate.Dropped
 }
 
 // Run deletes what Plan says; with r.Force also where that says that it may not. Only one run goes on at a time in a
-// schema: the error matches dedup.ErrElsewhere where there is another. On error Done has what was deleted before it.
-func (k *Keeper) Run(ctx context.Context, r config.Retention, by dedup.By) (Done, error) {
+// schema: the error matches operate.ErrElsewhere where there is another. On error Done has what was deleted before it.
+func (k *Keeper) Run(ctx context.Context, r config.Retention, by operate.By) (Done, error) {
 	return k.run(ctx, r, by, func(before map[string]time.Time) (map[string]time.Time, error) { return before, nil })
 }
 
-func (k *Keeper) run(ctx context.Context, r config.Retention, by dedup.By, due func(map[string]time.Time) (map[string]time.Time, error)) (d Done, err error) {
-	err = k.Store.Exclusively(ctx, func(ctx context.Context) (err error) {
+func (k *Keeper) run(ctx context.Context, r config.Retention, by operate.By, due func(map[string]time.Time) (map[string]time.Time, error)) (d Done, err error) {
+	err = k.Inbox.Exclusively(ctx, func(ctx context.Context) (err error) {
 		if d.Plan, err = k.Plan(ctx, r); err != nil {
 			return err
 		}
@@ -146,11 +146,11 @@ func (k *Keeper) run(ctx context.Context, r config.Retention, by dedup.By, due f
 		if err != nil {
 			return err
 		}
-		if d.IDs, err = k.Store.ForgetIDs(ctx, before, by); err != nil {
+		if d.IDs, err = k.Inbox.ForgetIDs(ctx, before, by); err != nil {
 			return err
 		}
 		if !d.Plan.InboxBefore.IsZero() {
-			d.Dropped, err = k.Store.DropInbox(ctx, d.Plan.InboxBefore, by)
+			d.Dropped, err = k.Inbox.DropInbox(ctx, d.Plan.InboxBefore, by)
 		}
 		return err
 	})
@@ -163,7 +163,7 @@ const ageParts = 20
 
 // due leaves out handlers whose old IDs were deleted not long ago.
 func (k *Keeper) due(ctx context.Context, p map[string]time.Time, now time.Time) (map[string]time.Time, error) {
-	forgotten, err := k.Store.Forgotten(ctx)
+	forgotten, err := k.Inbox.Forgotten(ctx)
 	if err != nil || len(p) == 0 {
 		return nil, err
 	}

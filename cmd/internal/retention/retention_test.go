@@ -23,6 +23,7 @@ import (
 	"github.com/firstseen/firstseen/consumer/consumertest"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // pantry is a topic with messages of which all were processed three days ago, as Postgres has it.
@@ -38,7 +39,7 @@ type pantry struct {
 
 const stored = 10
 
-var by = dedup.By{Actor: "test", Why: "because"}
+var by = operate.By{Actor: "test", Why: "because"}
 
 // keep2d keeps IDs for two days, which is longer than the topic keeps messages.
 var keep2d = config.Retention{IDs: 2 * day, Interval: 10 * time.Millisecond}
@@ -58,7 +59,7 @@ func newPantry(t *testing.T, topicConfig ...string) *pantry {
 	t.Cleanup(cluster.Close)
 	store, err := dedup.Open(t.Context(), p.db.Pool, dedup.Config{Inbox: p.group})
 	require.NoError(t, err)
-	p.Keeper = &Keeper{Store: store, Cluster: cluster, Settle: time.Nanosecond, Logger: log}
+	p.Keeper = &Keeper{Inbox: operate.Of(store), Cluster: cluster, Settle: time.Nanosecond, Logger: log}
 	for range stored {
 		consumertest.ProduceTo(t, addr, &kgo.Record{Topic: p.topic})
 	}
@@ -70,16 +71,16 @@ func newPantry(t *testing.T, topicConfig ...string) *pantry {
 // process is what a consumer does with the first messages of partition 0, up to its commit to Kafka.
 func (p *pantry) process(name string, n int64) *dedup.Position {
 	p.t.Helper()
-	position, err := p.Store.Acquire(p.t.Context(), name, p.topic, 0, "owner")
+	position, err := p.Inbox.Store().Acquire(p.t.Context(), name, p.topic, 0, "owner")
 	require.NoError(p.t, err)
-	require.NoError(p.t, p.Store.Reposition(p.t.Context(), position, 0, uuid.Nil, nil))
-	scopes, err := p.Store.Scopes(p.t.Context(), []dedup.ScopeKey{{Handler: "book"}})
+	require.NoError(p.t, p.Inbox.Store().Reposition(p.t.Context(), position, 0, uuid.Nil, nil))
+	scopes, err := p.Inbox.Store().Scopes(p.t.Context(), []dedup.ScopeKey{{Handler: "book"}})
 	require.NoError(p.t, err)
 	batch := &dedup.Batch{Position: position, Next: n}
 	for offset := range n {
 		batch.Entries = append(batch.Entries, dedup.Entry{Scope: scopes[0], Message: &dedup.Message{ID: uuid.New(), Topic: p.topic, Offset: offset}})
 	}
-	tx, err := p.Store.Accept(p.t.Context(), batch)
+	tx, err := p.Inbox.Store().Accept(p.t.Context(), batch)
 	require.NoError(p.t, err)
 	require.NoError(p.t, tx.Commit(p.t.Context()))
 	return position
@@ -261,7 +262,7 @@ func TestLoopSaysWhichRoleIsMissing(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), conf)
 	require.NoError(t, err)
 	defer pool.Close()
-	p.Store = p.Store.On(pool)
+	p.Inbox = p.Inbox.On(pool)
 	told := p.round(t.Context(), keep2d, "loop", nil)
 	require.Equal(t, told, p.round(t.Context(), keep2d, "loop", told))
 	require.Equal(t, 1, bytes.Count([]byte(p.log.String()), []byte("grant the role firstseen_retention to this login")), p.log.String())

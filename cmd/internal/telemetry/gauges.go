@@ -10,8 +10,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/instruments"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 const scope = "github.com/firstseen/firstseen/cmd/internal/telemetry"
@@ -24,7 +24,7 @@ const (
 
 // GaugesConfig says whose gauges they are. All is required.
 type GaugesConfig struct {
-	Store  *dedup.Store
+	Inbox  *operate.Inbox
 	Window *Window
 	// Capacity gives the size of Postgres' disk in bytes; 0: not known.
 	Capacity func() int64
@@ -36,17 +36,17 @@ type GaugesConfig struct {
 // Gauges show what is known only by asking: what lies in Postgres, and what a Window saw.
 type Gauges struct {
 	cfg     GaugesConfig
-	backlog *poll[[]dedup.Backlog]
-	size    *poll[dedup.Size]
+	backlog *poll[[]operate.Backlog]
+	size    *poll[operate.Size]
 }
 
 // NewGauges makes Gauges. They are there while Run runs.
 func NewGauges(cfg GaugesConfig) *Gauges {
 	return &Gauges{
 		cfg: cfg,
-		backlog: &poll[[]dedup.Backlog]{what: "backlog", every: backlogEvery, limit: backlogLimit, ask: cfg.Store.Backlog,
+		backlog: &poll[[]operate.Backlog]{what: "backlog", every: backlogEvery, limit: backlogLimit, ask: cfg.Inbox.Backlog,
 			log: cfg.Logger},
-		size: &poll[dedup.Size]{what: "size", every: sizeEvery, limit: sizeLimit, ask: cfg.Store.Size, log: cfg.Logger},
+		size: &poll[operate.Size]{what: "size", every: sizeEvery, limit: sizeLimit, ask: cfg.Inbox.Size, log: cfg.Logger},
 	}
 }
 
@@ -106,7 +106,7 @@ func latest[T any](o metric.Observer, age metric.Float64Observable, p *poll[T], 
 	return answer, old < 5*p.every
 }
 
-func (g *gaugeInstruments) inbox(o metric.Observer, found []dedup.Backlog, now time.Time) {
+func (g *gaugeInstruments) inbox(o metric.Observer, found []operate.Backlog, now time.Time) {
 	for i := range found {
 		b := &found[i]
 		of := func(more ...attribute.KeyValue) []metric.ObserveOption {
@@ -123,14 +123,14 @@ func (g *gaugeInstruments) inbox(o metric.Observer, found []dedup.Backlog, now t
 	}
 }
 
-func (g *gaugeInstruments) disk(o metric.Observer, size dedup.Size, capacity int64) {
+func (g *gaugeInstruments) disk(o metric.Observer, size operate.Size, capacity int64) {
 	for _, t := range size.Tables {
 		of := instruments.Observe(instruments.Table.String(t.Name))
 		o.ObserveFloat64(g.rows, float64(t.Rows), of...)
 		o.ObserveFloat64(g.bytes, float64(t.Bytes), of...)
 	}
 	o.ObserveFloat64(g.used, float64(size.Used))
-	if size.Growth == (dedup.Growth{}) {
+	if size.Growth == (operate.Growth{}) {
 		return
 	}
 	o.ObserveFloat64(g.growth, float64(size.Growth.IDBytes), instruments.Observe(instruments.Table.String("message_dedup"))...)

@@ -24,6 +24,7 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/dedup/instruments"
+	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -115,7 +116,7 @@ func run(t *testing.T, records []*kgo.Record, done func(handlers.Totals) bool) (
 	c, err := consumer.New(consumer.Config{Brokers: []string{addr}, Group: group, Logger: quiet, MeterProvider: p.made,
 		CommitInterval: 50 * time.Millisecond, FetchWait: 50 * time.Millisecond}, processor)
 	require.NoError(t, err)
-	gauges := NewGauges(GaugesConfig{Store: p.store, Window: NewWindow(func() time.Duration { return time.Minute }, processor.Totals),
+	gauges := NewGauges(GaugesConfig{Inbox: operate.Of(p.store), Window: NewWindow(func() time.Duration { return time.Minute }, processor.Totals),
 		Capacity: func() int64 { return 1 << 40 }, MeterProvider: p.made, Logger: quiet})
 	gauges.backlog.every = 50 * time.Millisecond
 	var s scraped

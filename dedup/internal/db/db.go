@@ -71,6 +71,9 @@ func Answered(ctx context.Context, limit time.Duration, do func(context.Context)
 // write is not among it: default_transaction_read_only is a brake that is pulled on purpose, on a full disk say.
 var Pinned = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
+// RollbackTimeout bounds the wait for the server's answer to a rollback.
+const RollbackTimeout = 2 * time.Second
+
 // InTx does something in a transaction that is short: within the time limit for an answer.
 func (d *DB) InTx(ctx context.Context, f func(context.Context, pgx.Tx) error) error {
 	return d.InTxWithin(ctx, d.Answer, f)
