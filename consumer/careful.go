@@ -3,6 +3,8 @@ package consumer
 import (
 	"fmt"
 	"time"
+
+	"github.com/firstseen/firstseen/consumer/internal/wait"
 )
 
 // leave says that the worker has come to its end without a death, where nothing that it did says so.
@@ -38,7 +40,7 @@ func (w *worker) hasRoom() bool {
 			held = true
 			w.partition.waitFor(&holdError{HeldMaxParked, fmt.Errorf("%d messages are parked or more, at most %d may be", n, most)})
 			w.yield()
-			if !sleep(s.ctx, parkedCheck) {
+			if !wait.Sleep(s.ctx, parkedCheck) {
 				return false
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/segmentio/kafka-go/sasl"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 )
 
@@ -63,7 +64,7 @@ func (c *Cluster) Close() { c.transport.CloseIdleConnections() }
 func (c *Cluster) patiently(ctx context.Context, ask func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer cancel()
-	for retry := newBackoff(); ; retry.wait(ctx) {
+	for retry := wait.NewBackoff(); ; retry.Wait(ctx) {
 		err := ask()
 		if !kerr.IsRetriable(err) || ctx.Err() != nil {
 			return allowed(err)

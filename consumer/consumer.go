@@ -15,6 +15,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/memory"
@@ -36,7 +37,7 @@ type Consumer struct {
 	commits   *holds.Place            // of offsets
 	topics    map[string]*holds.Place // of all that the config names
 	memory    *memory.Account
-	slots     slots // one for each transaction that may be open
+	slots     wait.Slots // one for each transaction that may be open
 	life      *life
 	telemetry *telemetry
 
@@ -61,7 +62,7 @@ func New(cfg Config, processor *handlers.Processor) (*Consumer, error) {
 		transport: transport,
 		wire:      wire.New(transport, cfg.Brokers, cfg.ClientID, cfg.RequestTimeout),
 		memory:    memory.New(cfg.BufferBytes),
-		slots:     make(slots, cfg.Transactions),
+		slots:     make(wait.Slots, cfg.Transactions),
 		life:      newLife(),
 		telemetry: newTelemetry(&cfg),
 
@@ -115,17 +116,17 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 
 	var last ending
-	retry := newBackoff()
+	retry := wait.NewBackoff()
 	for ctx.Err() == nil {
 		topics := c.existingTopics(ctx)
 		if len(topics) == 0 {
-			retry.wait(ctx)
+			retry.Wait(ctx)
 			continue
 		}
-		retry = newBackoff()
+		retry = wait.NewBackoff()
 		if err := c.member(ctx, topics, &last); err != nil && ctx.Err() == nil {
 			c.log.Error("consumer group failed; joining it again", "error", err)
-			sleep(ctx, c.cfg.JoinBackoff)
+			wait.Sleep(ctx, c.cfg.JoinBackoff)
 		}
 	}
 	last.tell(c)
@@ -134,7 +135,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 
 // makePartitions keeps the inbox's partitions made ahead.
 func (c *Consumer) makePartitions(ctx context.Context) {
-	for sleep(ctx, c.partitionsEvery) {
+	for wait.Sleep(ctx, c.partitionsEvery) {
 		if _, err := c.processor.Store().MakePartitions(ctx); err != nil && ctx.Err() == nil {
 			c.log.Error("inbox partitions not made ahead; trying again", "in", c.partitionsEvery, "error", err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
@@ -50,7 +51,7 @@ func newDeadTopic(c *Consumer) *deadTopic {
 // run publishes until ctx ends; what is being published then is finished.
 func (d *deadTopic) run(ctx context.Context) {
 	defer d.hold.Leave()
-	retry := newBackoff()
+	retry := wait.NewBackoff()
 	for ctx.Err() == nil {
 		n, err := d.publish(ctx)
 		if err != nil {
@@ -58,13 +59,13 @@ func (d *deadTopic) run(ctx context.Context) {
 			if ctx.Err() == nil {
 				d.hold.Wait(holdCode(err), err)
 			}
-			retry.wait(ctx)
+			retry.Wait(ctx)
 			continue
 		}
-		retry = newBackoff()
+		retry = wait.NewBackoff()
 		d.hold.End()
 		if n == 0 {
-			sleep(ctx, deadPoll)
+			wait.Sleep(ctx, deadPoll)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/memory"
@@ -65,7 +66,7 @@ func (f *fetching) startLoops() {
 		turf := fetchTurf{leader, p.Partition % fetchesPerBroker}
 		if leader >= 0 && !l.running[turf] {
 			l.running[turf] = true
-			loop := &fetchLoop{fetching: f, fetchTurf: turf, wake: newWake(), room: wire.NewRoom(f.memory)}
+			loop := &fetchLoop{fetching: f, fetchTurf: turf, wake: wait.NewBell(), room: wire.NewRoom(f.memory)}
 			f.goexits.Go(loop.run)
 		}
 	}
@@ -128,7 +129,7 @@ const fetchesPerBroker = 2
 type fetchLoop struct {
 	*fetching
 	fetchTurf
-	wake *wake // rung when a partition may have become readable
+	wake *wait.Bell // rung when a partition may have become readable
 	room *wire.Room
 	cost float64 // what a byte of an answer costs, with what comes out of it; 0: not known yet
 }
@@ -151,8 +152,8 @@ const (
 func (l *fetchLoop) run() {
 	broker := l.holds.Place(holds.BrokerKind, strconv.Itoa(int(l.leader)))
 	defer broker.Leave()
-	defer l.memory.Watch(l.wake.up)()
-	retry := newBackoff()
+	defer l.memory.Watch(l.wake.Ring)()
+	retry := wait.NewBackoff()
 	for l.ctx.Err() == nil {
 		if parts, _ := l.wanted(); len(parts) == 0 {
 			l.idle()
@@ -166,11 +167,11 @@ func (l *fetchLoop) run() {
 		switch {
 		case err == nil:
 			broker.End()
-			retry = newBackoff()
+			retry = wait.NewBackoff()
 		case l.ctx.Err() == nil:
 			broker.Wait(holds.Broker, err)
 			l.decider.refresh()
-			retry.wait(l.ctx)
+			retry.Wait(l.ctx)
 		}
 	}
 }
@@ -237,7 +238,7 @@ func (l *fetchLoop) idle() {
 	defer timer.Stop()
 	select {
 	case <-l.ctx.Done():
-	case <-l.wake.c:
+	case <-l.wake.C:
 	case <-timer.C:
 	}
 }

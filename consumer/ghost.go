@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/firstseen/firstseen/consumer/internal/wait"
 )
 
 // ghost is this process's last membership of the group after kafka-go has forgotten it, which it does when the brokers
@@ -24,7 +26,7 @@ func (g *ghost) appear(ctx context.Context, c *Consumer, cause error) {
 	}
 	ctx, g.stop = context.WithCancel(ctx)
 	g.expels.Go(func() {
-		for retry := newBackoff(); ctx.Err() == nil; retry.wait(ctx) {
+		for retry := wait.NewBackoff(); ctx.Err() == nil; retry.Wait(ctx) {
 			if c.wire.LeaveGroup(ctx, c.cfg.Group, g.member) == nil {
 				return
 			}

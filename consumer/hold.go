@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/handlers"
@@ -140,7 +141,7 @@ const tellHoldsTimeout = 5 * time.Second
 func tellHolds(ctx context.Context, t holdTeller) {
 	t.member = uuid.New()
 	for more := true; more; {
-		more = sleep(ctx, time.Second)
+		more = wait.Sleep(ctx, time.Second)
 		list := t.registry.List()
 		if !more {
 			list = nil

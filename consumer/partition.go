@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
 )
@@ -18,8 +19,8 @@ type partition struct {
 	wire.TopicPartition
 	topicID  uuid.UUID
 	settings Topic
-	data     *wake // for the worker: there is something to take
-	end      int64 // where fetching ends; a consumer's goes on for ever
+	data     *wait.Bell // for the worker: there is something to take
+	end      int64      // where fetching ends; a consumer's goes on for ever
 
 	waits   *holds.Place // of the worker, before it tries again
 	stopped *holds.Place // of the fetching
@@ -29,7 +30,7 @@ type partition struct {
 	leader      int32
 	leaderEpoch int32
 	reading     bool           // the worker has said where to start, and no decision is waited for
-	loop        *wake          // of the fetch loop that reads this partition
+	loop        *wait.Bell     // of the fetch loop that reads this partition
 	pausedUntil time.Time      // after an error
 	next        int64          // the offset to fetch next
 	epochs      wire.Epochs    // up to there
@@ -50,7 +51,7 @@ type partition struct {
 }
 
 func newPartition(tp wire.TopicPartition, topic wire.Topic, settings Topic) *partition {
-	p := &partition{TopicPartition: tp, topicID: topic.ID, settings: settings, data: newWake(), end: math.MaxInt64,
+	p := &partition{TopicPartition: tp, topicID: topic.ID, settings: settings, data: wait.NewBell(), end: math.MaxInt64,
 		leader: -1, leaderEpoch: -1, lastStable: -1, highWatermark: -1}
 	p.heldIn(nil)
 	if m, err := topic.Led(tp.Partition); err == nil {
@@ -81,7 +82,7 @@ func (p *partition) readFrom(next int64, epoch *int32) {
 	p.next, p.reading = next, true
 	p.epochs.Begin(next, epoch)
 	if p.loop != nil {
-		p.loop.up()
+		p.loop.Ring()
 	}
 }
 
@@ -120,7 +121,7 @@ func (p *partition) add(f *wire.Fetched) bool {
 	p.costs = append(p.costs, f.Costs...)
 	p.bytes += f.Bytes()
 	p.next = f.Next
-	p.data.up()
+	p.data.Ring()
 	return true
 }
 
@@ -168,7 +169,7 @@ func (p *partition) take(maxRecords, maxBytes int) taken {
 	p.taken = append(p.taken, p.costs[:n]...)
 	p.costs = p.costs[n:]
 	if p.loop != nil {
-		p.loop.up()
+		p.loop.Ring()
 	}
 	return t
 }
@@ -226,7 +227,7 @@ func (p *partition) resume(next int64) {
 	p.next, p.resting = next, false
 	p.epochs.Cut(next)
 	if p.loop != nil {
-		p.loop.up()
+		p.loop.Ring()
 	}
 }
 

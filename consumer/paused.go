@@ -4,11 +4,11 @@ package consumer
 // session ended.
 func (w *worker) admitted() bool {
 	s, p := w.session, w.partition
-	for w.unpaused() && s.c.slots.take(s.ctx) {
+	for w.unpaused() && s.c.slots.Take(s.ctx) {
 		if paused, _ := s.c.processor.Paused(p.Topic, p.Partition); !paused {
 			return true
 		}
-		s.c.slots.give() // it was paused while others had the slots
+		s.c.slots.Give() // it was paused while others had the slots
 	}
 	return false
 }

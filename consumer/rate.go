@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/firstseen/firstseen/consumer/internal/wait"
 )
 
 // rate spreads messages over time: so many a second, 0 for no limit. It is safe for concurrent use.
@@ -27,7 +29,7 @@ func (r *rate) take(ctx context.Context, n int) bool {
 	if r.perSecond <= 0 || n == 0 {
 		return ctx.Err() == nil
 	}
-	return sleep(ctx, r.wait(n, time.Now()))
+	return wait.Sleep(ctx, r.wait(n, time.Now()))
 }
 
 func (r *rate) wait(n int, now time.Time) time.Duration {

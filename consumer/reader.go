@@ -13,6 +13,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/sasl"
 
+	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
@@ -86,7 +87,7 @@ type Reader struct {
 
 	holds     *holds.Registry
 	memory    *memory.Account
-	slots     slots // one for each page that may be out
+	slots     wait.Slots // one for each page that may be out
 	telemetry *telemetry
 }
 
@@ -102,7 +103,7 @@ func NewReader(cfg ReaderConfig) (*Reader, error) {
 		wire:      wire.New(transport, c.Brokers, c.ClientID, c.RequestTimeout),
 		holds:     holds.New(c.Logger),
 		memory:    memory.New(c.BufferBytes),
-		slots:     make(slots, c.Transactions),
+		slots:     make(wait.Slots, c.Transactions),
 		telemetry: newTelemetry(&c),
 	}, nil
 }

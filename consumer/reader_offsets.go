@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
 )
@@ -62,7 +63,7 @@ func (r *Reader) lookUp(ctx context.Context, name string, partitions []int32, ti
 	var before error
 	hold := r.holds.Place(holds.TopicKind, name)
 	defer hold.Leave()
-	for retry := newBackoff(); ; retry.wait(ctx) {
+	for retry := wait.NewBackoff(); ; retry.Wait(ctx) {
 		topic, offsets, err = r.ask(ctx, name, partitions, timestamp)
 		switch {
 		case err == nil || errors.Is(err, errMissing):

@@ -25,7 +25,7 @@ func (g *pager) run() {
 			g.fail(errors.New("the goroutine that a page was handed over in was ended")) // unless there was an error before
 		}
 	}()
-	for g.next < g.end && g.await() && g.slots.take(g.ctx) {
+	for g.next < g.end && g.await() && g.slots.Take(g.ctx) {
 		if err := g.turn(); err != nil {
 			g.fail(err)
 		}
@@ -34,7 +34,7 @@ func (g *pager) run() {
 
 // turn uses a slot for the next page.
 func (g *pager) turn() error {
-	defer g.slots.give()
+	defer g.slots.Give()
 	return g.page()
 }
 
@@ -48,7 +48,7 @@ func (g *pager) await() bool {
 		}
 		select {
 		case <-g.ctx.Done():
-		case <-g.partition.data.c:
+		case <-g.partition.data.C:
 		case <-look.C:
 			g.look()
 		}

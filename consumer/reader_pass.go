@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
 )
@@ -16,7 +17,7 @@ type pass struct {
 	cluster  *holds.Place // of looks at the cluster
 	settings Topic
 	topic    wire.Topic // as it was at the start
-	slots    slots
+	slots    wait.Slots
 	fail     context.CancelCauseFunc
 	f        func(context.Context, Page) error
 }
@@ -94,7 +95,7 @@ func (p *pass) begin(r *Reader, ranges []Range) (pagers []*pager, err error) {
 
 // watch looks at the cluster now and then.
 func (p *pass) watch() {
-	for sleep(p.ctx, p.cfg.MetadataInterval) {
+	for wait.Sleep(p.ctx, p.cfg.MetadataInterval) {
 		p.refresh()
 	}
 }

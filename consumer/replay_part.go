@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/operate"
@@ -31,7 +32,7 @@ type replayPart struct {
 
 // process takes a page to its end, in batches.
 func (p *replayPart) process(ctx context.Context, ms []dedup.Message, next int64) error {
-	for retry := newBackoff(); p.position.Next < next; {
+	for retry := wait.NewBackoff(); p.position.Next < next; {
 		n, to := p.cut(ms, next)
 		if !p.rate.take(ctx, n) || !p.hasRoom(ctx) {
 			return cmp.Or(context.Cause(ctx), errParkedStay)
@@ -41,7 +42,7 @@ func (p *replayPart) process(ctx context.Context, ms []dedup.Message, next int64
 			p.limit = min(p.limit+max(1, p.limit/8), p.reader.cfg.MaxBatch)
 			p.parked += r.Parked
 			p.hold.End()
-			retry = newBackoff()
+			retry = wait.NewBackoff()
 		} else if n, to, err = p.recover(ctx, err, ms, n, next, retry); err != nil {
 			return err
 		}
@@ -62,7 +63,7 @@ func (p *replayPart) cut(ms []dedup.Message, next int64) (n int, to int64) {
 
 // recover decides what a failed batch means: an error ends the replay. Else it is tried again, after a pause, unless it
 // turned out to be done: then n are, up to the offset to.
-func (p *replayPart) recover(ctx context.Context, failure error, ms []dedup.Message, n int, next int64, retry retries) (done int, to int64, err error) {
+func (p *replayPart) recover(ctx context.Context, failure error, ms []dedup.Message, n int, next int64, retry wait.Backoff) (done int, to int64, err error) {
 	var moved *dedup.MovedError
 	switch {
 	case errors.As(failure, &moved) && moved.Next > p.position.Next && moved.Next <= next:
@@ -79,7 +80,7 @@ func (p *replayPart) recover(ctx context.Context, failure error, ms []dedup.Mess
 	}
 	p.limit = p.caution.failed(ctx, failure, n, p.limit)
 	p.hold.Wait(holdCode(failure), failure, "offset", p.position.Next, "messages", n)
-	retry.wait(ctx)
+	retry.Wait(ctx)
 	return 0, p.position.Next, nil
 }
 
@@ -108,7 +109,7 @@ func (p *replayPart) hasRoom(ctx context.Context) bool {
 			return false
 		}
 		p.hold.Wait(HeldMaxParked, fmt.Errorf("%d messages are parked or more, at most %d may be; `firstseen run` works on them", n, most))
-		if !sleep(ctx, parkedCheck) {
+		if !wait.Sleep(ctx, parkedCheck) {
 			return false
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/consumer/internal/wire/wiretest"
 	"github.com/firstseen/firstseen/dedup/memory"
@@ -102,7 +103,7 @@ func TestARestingPartitionDoesNotMakeFetchesOfItsSiblingsShort(t *testing.T) {
 		p.readFrom(100, nil)
 		f.partitions[p.TopicPartition] = p
 	}
-	loop := &fetchLoop{fetching: f, fetchTurf: fetchTurf{7, 1}, wake: newWake()}
+	loop := &fetchLoop{fetching: f, fetchTurf: fetchTurf{7, 1}, wake: wait.NewBell()}
 	f.partitions[wire.TopicPartition{Topic: "orders", Partition: 1}].rest()
 	parts, all := loop.wanted()
 	require.Len(t, parts, 1)

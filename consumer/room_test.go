@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/memory"
@@ -30,7 +31,7 @@ func TestPartitionsAreHeldWhereNothingCanBeFetchedForWantOfMemory(t *testing.T) 
 		}
 		all[1].add(&wire.Fetched{Records: []*wire.Record{{}}, Costs: wire.Costs{{Next: 1, Bytes: 100}}, Next: 1})
 		all[2].stopReading()
-		loop := &fetchLoop{fetching: f, fetchTurf: fetchTurf{7, 0}, wake: newWake(), room: wire.NewRoom(account)}
+		loop := &fetchLoop{fetching: f, fetchTurf: fetchTurf{7, 0}, wake: wait.NewBell(), room: wire.NewRoom(account)}
 
 		require.True(t, account.Try(1<<20))
 		time.AfterFunc(time.Minute, func() { account.Give(1 << 20) })

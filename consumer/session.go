@@ -12,6 +12,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
 )
@@ -75,7 +76,7 @@ func (s *session) run(shutdown, generationEnd context.Context) {
 	if cause := s.cause(); errors.Is(cause, errShutdown) || errors.Is(cause, errTopicsChanged) {
 		<-generationEnd.Done()
 	} else if !errors.Is(cause, errGenerationEnded) {
-		sleep(shutdown, s.c.cfg.JoinBackoff) // a fault that recurs must not have the group rebalance without end
+		wait.Sleep(shutdown, s.c.cfg.JoinBackoff) // a fault that recurs must not have the group rebalance without end
 	}
 }
 
@@ -117,7 +118,7 @@ func (s *session) assigned() bool {
 		}
 	}
 	s.c.life.assigned(s)
-	for retry := newBackoff(); ; {
+	for retry := wait.NewBackoff(); ; {
 		committed, err := s.lookUp(parts)
 		if err == nil {
 			s.offsets.commit(committed)
@@ -129,7 +130,7 @@ func (s *session) assigned() bool {
 		for _, p := range s.partitions {
 			p.waitFor(err)
 		}
-		retry.wait(s.ctx)
+		retry.Wait(s.ctx)
 	}
 }
 
@@ -229,7 +230,7 @@ func (s *session) drained() {
 // watch looks at the cluster now and then: for leaders that moved, new partitions, topics that came or went, and
 // transactions left open.
 func (s *session) watch() {
-	for sleep(s.ctx, s.c.cfg.MetadataInterval) {
+	for wait.Sleep(s.ctx, s.c.cfg.MetadataInterval) {
 		s.refresh()
 		s.listen()
 		for _, p := range s.partitions {
@@ -332,7 +333,7 @@ func (o *offsets) commit(to map[wire.TopicPartition]wire.Reading) {
 }
 
 func (s *session) commitOften() {
-	for sleep(s.ctx, s.c.cfg.CommitInterval) {
+	for wait.Sleep(s.ctx, s.c.cfg.CommitInterval) {
 		s.commit(s.ctx)
 	}
 }

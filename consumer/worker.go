@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/handlers"
@@ -48,17 +49,17 @@ func (w *worker) run() {
 	if !w.start() {
 		return
 	}
-	retry := newBackoff()
+	retry := wait.NewBackoff()
 	for w.await() && w.hasRoom() && w.admitted() {
 		w.fill()
 		n, next := w.cut()
 		err := w.attempt(n, next)
-		w.session.c.slots.give()
+		w.session.c.slots.Give()
 		switch {
 		case err == nil:
 			w.drop(n, next)
 			w.grow()
-			retry = newBackoff()
+			retry = wait.NewBackoff()
 		case !w.recover(err, n, retry):
 			return
 		}
@@ -69,7 +70,7 @@ func (w *worker) run() {
 // false where the session ends or the partition is held.
 func (w *worker) start() bool {
 	s, p := w.session, w.partition
-	for retry := newBackoff(); s.ctx.Err() == nil; {
+	for retry := wait.NewBackoff(); s.ctx.Err() == nil; {
 		s.c.cfg.Observe(StageAcquiring)
 		at, hold, err := w.acquire(s.ctx)
 		switch {
@@ -83,7 +84,7 @@ func (w *worker) start() bool {
 			return true
 		case s.ctx.Err() == nil:
 			p.waitFor(err)
-			retry.wait(s.ctx)
+			retry.Wait(s.ctx)
 		}
 	}
 	return false
@@ -245,7 +246,7 @@ func (w *worker) await() bool {
 		}
 		select {
 		case <-w.session.ctx.Done():
-		case <-w.partition.data.c:
+		case <-w.partition.data.C:
 		case <-look.C:
 			return true
 		}
@@ -332,7 +333,7 @@ func (w *worker) drop(n int, next int64) {
 
 // recover decides what a failed attempt means, and says whether the partition goes on. Whatever it is, nothing of
 // the batch has taken effect, but where the position says otherwise.
-func (w *worker) recover(err error, n int, retry retries) bool {
+func (w *worker) recover(err error, n int, retry wait.Backoff) bool {
 	s := w.session
 	var moved *dedup.MovedError
 	switch {
@@ -356,11 +357,11 @@ func (w *worker) recover(err error, n int, retry retries) bool {
 	}
 	w.telemetry.failed(holdCode(err))
 	w.limit = w.caution.failed(s.ctx, err, n, w.limit)
-	pause := retry.next()
+	pause := retry.Next()
 	w.partition.waitFor(err, "offset", w.position.Next, "messages", n)
 	w.yield()
 	defer w.resume()
-	return sleep(s.ctx, pause)
+	return wait.Sleep(s.ctx, pause)
 }
 
 // yield gives up all that the worker has where others lack memory: a partition that is held must not keep them from going

@@ -29,7 +29,7 @@ var targets = []target{
 	{"consumer/worker.go", []tests{{"./consumer", everything}}},
 	{"consumer/place.go", []tests{{"./consumer", everything}}},
 	{"consumer/start.go", []tests{{"./consumer", everything}}},
-	{"consumer/wait.go", []tests{{"./consumer", "^TestPausesBetween|^TestASleep|^TestSlots"}}},
+	{"consumer/internal/wait/wait.go", []tests{{"./consumer/internal/wait", "^TestPausesBetween|^TestASleep|^TestSlots"}}},
 	{"cmd/internal/retention/guard.go", []tests{{"./cmd/internal/retention", everything}}},
 	{"cmd/internal/admin/access.go", []tests{{"./cmd/internal/admin", everything}}},
 }

@@ -1,4 +1,4 @@
-package consumer
+package wait
 
 import (
 	"context"
@@ -11,11 +11,11 @@ import (
 
 func TestPausesBetweenAttemptsGrowToSeconds(t *testing.T) {
 	const random = 1.5 // a pause is up to half as long again
-	retry := newBackoff()
-	require.LessOrEqual(t, retry.next(), time.Duration(random*float64(100*time.Millisecond)))
+	retry := NewBackoff()
+	require.LessOrEqual(t, retry.Next(), time.Duration(random*float64(100*time.Millisecond)))
 	longest := time.Duration(0)
 	for range 1000 {
-		longest = max(longest, retry.next())
+		longest = max(longest, retry.Next())
 	}
 	require.LessOrEqual(t, longest, time.Duration(random*float64(5*time.Second)))
 	require.Greater(t, longest, 5*time.Second)
@@ -24,29 +24,29 @@ func TestPausesBetweenAttemptsGrowToSeconds(t *testing.T) {
 func TestASleepEndsWithItsTimeOrItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		require.True(t, sleep(t.Context(), time.Hour))
+		require.True(t, Sleep(t.Context(), time.Hour))
 		require.Equal(t, time.Hour, time.Since(began))
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		began = time.Now()
-		require.False(t, sleep(ctx, time.Hour))
+		require.False(t, Sleep(ctx, time.Hour))
 		require.Equal(t, time.Minute, time.Since(began))
 
 		began = time.Now()
-		newBackoff().wait(t.Context())
+		NewBackoff().Wait(t.Context())
 		require.Positive(t, time.Since(began))
 	})
 }
 
 func TestSlotsAreWaitedForUntilOneIsGivenOrTheContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := make(slots, 1)
-		require.True(t, s.take(t.Context()))
+		s := make(Slots, 1)
+		require.True(t, s.Take(t.Context()))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		require.False(t, s.take(ctx))
-		time.AfterFunc(time.Minute, s.give)
-		require.True(t, s.take(t.Context()))
+		require.False(t, s.Take(ctx))
+		time.AfterFunc(time.Minute, s.Give)
+		require.True(t, s.Take(t.Context()))
 	})
 }
