@@ -27,7 +27,7 @@ func newPipe(t testing.TB) *pipe {
 	require.NoError(t, err)
 	topic := Topic{Name: "orders", Identity: rule}
 	return &pipe{t: t, wire: wire.New(nil, nil, "", 0),
-		worker: &worker{partition: newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, topic)}}
+		worker: &worker{partition: newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, topic.message())}}
 }
 
 func (p *pipe) messages(set []byte) []dedup.Message {

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"os"
 	"slices"
 	"time"
 
@@ -140,6 +139,11 @@ type Topic struct {
 	Fingerprint identity.FingerprintMode
 }
 
+// message says how a record becomes a message.
+func (t *Topic) message() settings {
+	return settings{rule: t.Identity, tenantHeader: t.TenantHeader, fingerprint: t.Fingerprint}
+}
+
 // StartAt is where reading begins.
 type StartAt string
 
@@ -254,6 +258,11 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
+// fetching is how the config has partitions fetched.
+func (c *Config) fetching() fetchConfig {
+	return fetchConfig{wait: c.FetchWait, bytes: c.FetchBytes, bufferBytes: c.BufferBytes, interval: c.MetadataInterval}
+}
+
 func (c *Config) setDefaults() {
 	setDefault(&c.ClientID, "firstseen")
 	setDefault(&c.StartAt, Earliest)
@@ -307,13 +316,4 @@ func (c *Config) fitPool(asked int, p *handlers.Processor) error {
 			"transactions", c.Transactions, "connections", have, "wanted", wanted)
 	}
 	return nil
-}
-
-// owner names this process beside the positions it holds, for people.
-func owner() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
-	return fmt.Sprintf("%s, process %d", host, os.Getpid())
 }

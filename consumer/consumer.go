@@ -182,9 +182,9 @@ func (c *Consumer) topicNames() []string {
 	return names
 }
 
-func (c *Consumer) topic(name string) Topic {
+func (c *Consumer) topic(name string) *Topic {
 	i := slices.IndexFunc(c.cfg.Topics, func(t Topic) bool { return t.Name == name })
-	return c.cfg.Topics[i]
+	return &c.cfg.Topics[i]
 }
 
 // errTopicsChanged ends a membership whose list of topics is no longer the right one.

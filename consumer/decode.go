@@ -9,19 +9,26 @@ import (
 	"github.com/firstseen/firstseen/dedup/identity"
 )
 
+// settings say how a record becomes a message.
+type settings struct {
+	rule         *identity.Rule
+	tenantHeader string
+	fingerprint  identity.FingerprintMode
+}
+
 // message is what a record becomes: its key, value and headers are the record's own bytes, and its identity is found.
 func (p *partition) message(r *wire.Record) dedup.Message {
 	m := dedup.Message{
 		Topic: p.Topic, Partition: p.Partition, Offset: r.Offset,
-		Key: r.Key, Value: r.Value, Headers: r.Headers, Fingerprint: p.settings.Fingerprint.Of(r.Value),
+		Key: r.Key, Value: r.Value, Headers: r.Headers, Fingerprint: p.settings.fingerprint.Of(r.Value),
 	}
 	m.Stamp(r.Timestamp)
-	m.Identify(p.settings.Identity, p.topicID)
-	if p.settings.TenantHeader != "" && m.Reason == "" {
-		name, ok := tenant(m.Headers, p.settings.TenantHeader)
+	m.Identify(p.settings.rule, p.topicID)
+	if p.settings.tenantHeader != "" && m.Reason == "" {
+		name, ok := tenant(m.Headers, p.settings.tenantHeader)
 		if m.Tenant = name; !ok {
 			m.Refuse(identity.ReasonBadTenant, p.topicID)
-			m.Sought = "looked for a tenant in header:" + p.settings.TenantHeader
+			m.Sought = "looked for a tenant in header:" + p.settings.tenantHeader
 		}
 	}
 	return m

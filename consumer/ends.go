@@ -1,29 +1,31 @@
 package consumer
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/firstseen/firstseen/consumer/internal/wire"
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 // listen asks how far the partitions go that no fetch has told of for a while, as they are held, paused, or have no room:
 // their lag grows all the same.
-func (s *session) listen() {
+func (f *fetching) listen() {
 	var unheard []wire.TopicPartition
-	for tp, p := range s.partitions {
-		if p.isUnheard(s.c.cfg.MetadataInterval) {
+	for tp, p := range f.partitions {
+		if p.isUnheard(f.cfg.interval) {
 			unheard = append(unheard, tp)
 		}
 	}
 	if len(unheard) == 0 {
 		return
 	}
-	ends, err := s.c.wire.ListOffsets(s.ctx, unheard, wire.LatestOffset)
-	if err != nil && s.ctx.Err() == nil {
-		s.log.Debug("ends of partitions that are not fetched not looked up", "error", err)
+	ends, err := f.wire.ListOffsets(f.ctx, unheard, wire.LatestOffset)
+	if err != nil && f.ctx.Err() == nil {
+		f.log.Debug("ends of partitions that are not fetched not looked up", "error", err)
 	}
 	for tp, end := range ends {
-		s.partitions[tp].heardOf(end)
+		f.partitions[tp].heardOf(end)
 	}
 }
 
@@ -39,4 +41,33 @@ func (p *partition) heardOf(lastStable int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.heard, p.lastStable, p.highWatermark = time.Now(), lastStable, max(lastStable, p.highWatermark)
+}
+
+// openTransactionAfter is how long a transaction may hold a partition back before that is reported. Kafka itself
+// aborts one after transaction.timeout.ms, which is a minute by default in its Java producer.
+const openTransactionAfter = time.Minute
+
+// lookForOpenTransaction begins or ends the hold of a partition whose records are there but held back by a producer's open
+// transaction: that is not lag, and no consumer can do anything about it.
+func (p *partition) lookForOpenTransaction() {
+	switch since, at, behind := p.openTransaction(time.Now()); {
+	case since.IsZero():
+		p.openTx.End()
+	case time.Since(since) >= openTransactionAfter:
+		p.openTx.WaitSince(since, holds.OpenTx, fmt.Errorf("a transaction is open at offset %d, and %d offsets lie behind", at, behind))
+	}
+}
+
+// openTransaction is since when one holds the partition back, where it begins, and how much lies behind; zero: none does.
+func (p *partition) openTransaction(now time.Time) (since time.Time, at, behind int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	behind = p.highWatermark - p.lastStable
+	switch {
+	case behind <= 0 || p.next < p.lastStable:
+		p.stalledSince = time.Time{}
+	case p.stalledSince.IsZero() || p.stalledAt != p.lastStable:
+		p.stalledAt, p.stalledSince = p.lastStable, now
+	}
+	return p.stalledSince, p.lastStable, behind
 }

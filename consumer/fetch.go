@@ -21,34 +21,42 @@ import (
 
 // fetching is a set of partitions whose buffers are kept filled: those of a consumer's session, or of a Reader's pass.
 type fetching struct {
-	cfg     *Config
-	wire    *wire.Client
-	memory  *memory.Account
-	holds   *holds.Registry
-	log     *slog.Logger
-	decider decider
+	cfg       fetchConfig
+	wire      *wire.Client
+	memory    *memory.Account
+	holds     *holds.Registry
+	log       *slog.Logger
+	telemetry *fetchTelemetry
+	decider   decider
 
-	telemetry *telemetry
-
+	ctx        context.Context                    // ends the loops
 	partitions map[wire.TopicPartition]*partition // none is added once a loop runs
 
-	ctx     context.Context // ends the loops
-	goexits sync.WaitGroup
-	loops   fetchLoops
+	loops fetchLoops
+}
+
+// fetchConfig says how to fetch.
+type fetchConfig struct {
+	wait        time.Duration // how long a broker waits for new records
+	bytes       int           // of an answer, compressed
+	bufferBytes int           // of all that is held
+	interval    time.Duration // between two looks at the cluster
 }
 
 // decider knows what becomes of partitions that can't be fetched as they should.
 type decider interface {
-	refresh()                // brings the leaders up to date
-	outOfRange(p *partition) // nothing is at the partition's offset
-	undecodable(p *partition, offset int64, err error)
-	diverged(p *partition, err error) // the log is not the one that was read
+	Refresh()                // brings the leaders up to date
+	OutOfRange(p *partition) // nothing is at the partition's offset
+	Undecodable(p *partition, offset int64, err error)
+	Diverged(p *partition, err error) // the log is not the one that was read
 }
 
 // fetchLoops are one loop for each broker that leads any of the partitions.
 type fetchLoops struct {
+	goroutines sync.WaitGroup
+
 	mu      sync.Mutex
-	running map[fetchTurf]bool
+	running map[shard]bool
 }
 
 // startLoops begins a loop for each leader that has none yet. A loop without partitions waits for some.
@@ -57,17 +65,17 @@ func (f *fetching) startLoops() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.running == nil {
-		l.running = map[fetchTurf]bool{}
+		l.running = map[shard]bool{}
 	}
 	for _, p := range f.partitions {
 		p.mu.Lock()
 		leader := p.leader
 		p.mu.Unlock()
-		turf := fetchTurf{leader, p.Partition % fetchesPerBroker}
-		if leader >= 0 && !l.running[turf] {
-			l.running[turf] = true
-			loop := &fetchLoop{fetching: f, fetchTurf: turf, wake: wait.NewBell(), room: wire.NewRoom(f.memory)}
-			f.goexits.Go(loop.run)
+		of := shard{leader, p.Partition % fetchesPerBroker}
+		if leader >= 0 && !l.running[of] {
+			l.running[of] = true
+			loop := &fetchLoop{fetching: f, shard: of, wake: wait.NewBell(), room: wire.NewRoom(f.memory)}
+			l.goroutines.Go(loop.run)
 		}
 	}
 }
@@ -104,8 +112,9 @@ func (f *fetching) peek(p *partition, offset int64) (found wire.Fetched, err err
 	return found, found.Err
 }
 
-// discard empties the buffers.
-func (f *fetching) discard() {
+// finish waits for the loops, once ctx has ended, and empties the buffers.
+func (f *fetching) finish() {
+	f.loops.goroutines.Wait()
 	unread := 0
 	for _, p := range f.partitions {
 		unread += p.discard()
@@ -119,8 +128,8 @@ func (l *fetchLoops) count() int {
 	return max(1, len(l.running))
 }
 
-// fetchTurf is what one loop reads: a part of the partitions that a broker leads.
-type fetchTurf struct{ leader, part int32 }
+// shard is what one loop reads: a part of the partitions that a broker leads.
+type shard struct{ leader, part int32 }
 
 // fetchesPerBroker is how many requests are in flight to a broker: while one answer is decoded, another is on its way.
 const fetchesPerBroker = 2
@@ -128,7 +137,7 @@ const fetchesPerBroker = 2
 // fetchLoop keeps one request in flight to one broker, for all partitions that it leads and that have room.
 type fetchLoop struct {
 	*fetching
-	fetchTurf
+	shard
 	wake *wait.Bell // rung when a partition may have become readable
 	room *wire.Room
 	cost float64 // what a byte of an answer costs, with what comes out of it; 0: not known yet
@@ -170,7 +179,7 @@ func (l *fetchLoop) run() {
 			retry = wait.NewBackoff()
 		case l.ctx.Err() == nil:
 			broker.Wait(holds.Broker, err)
-			l.decider.refresh()
+			l.decider.Refresh()
 			retry.Wait(l.ctx)
 		}
 	}
@@ -181,7 +190,7 @@ func (l *fetchLoop) size() int {
 	if l.cost == 0 {
 		l.cost = firstCost
 	}
-	return max(1, min(int(float64(l.cfg.FetchBytes)*l.cost), l.cfg.BufferBytes/4/l.loops.count()))
+	return max(1, min(int(float64(l.cfg.bytes)*l.cost), l.cfg.bufferBytes/4/l.loops.count()))
 }
 
 // enter takes memory for a fetch. Where that takes long, the partitions that have nothing left are held for it.
@@ -200,7 +209,7 @@ func (l *fetchLoop) enter(size int) error {
 // fetch sends a request and delivers the answer.
 func (l *fetchLoop) fetch(maxBytes int32) error {
 	parts, all := l.wanted()
-	wait := l.cfg.FetchWait
+	wait := l.cfg.wait
 	if !all {
 		wait = min(wait, restlessWait)
 	}
@@ -254,7 +263,7 @@ func (l *fetchLoop) reads(p *partition) bool {
 // buffers are filled as soon as memory is had for it; of what is read ahead beyond that a quarter of the memory is kept free.
 // A broker fills its answer from the front: what was served last comes last.
 func (l *fetchLoop) wanted() (parts []wire.FetchPartition, all bool) {
-	share := l.cfg.BufferBytes / max(1, len(l.partitions))
+	share := l.cfg.bufferBytes / max(1, len(l.partitions))
 	most := int32(min(max(share, 64<<10), 1<<20))
 	ahead := l.memory.Used() < l.memory.Limit()/4*3
 	now := time.Now()
@@ -304,14 +313,14 @@ func (l *fetchLoop) deliver(fetched []wire.Fetched) {
 			}
 			p.answered(fresh)
 		case errors.As(f.Err, &diverged):
-			l.decider.diverged(p, f.Err)
+			l.decider.Diverged(p, f.Err)
 		case errors.Is(f.Err, kerr.OffsetOutOfRange):
-			l.decider.outOfRange(p)
+			l.decider.OutOfRange(p)
 		case errors.Is(f.Err, kerr.CorruptMessage), errors.Is(f.Err, kerr.MessageTooLarge), errors.Is(f.Err, kerr.UnsupportedForMessageFormat):
-			l.decider.undecodable(p, f.Next, f.Err)
+			l.decider.Undecodable(p, f.Next, f.Err)
 		case errors.Is(f.Err, kerr.TopicAuthorizationFailed):
-			p.stopFor(&holdError{HeldDenied, f.Err})
-			p.pause(l.cfg.MetadataInterval)
+			p.stopFor(&holdError{holds.Denied, f.Err})
+			p.pause(l.cfg.interval)
 		default: // another broker may lead it
 			stale = true
 			p.stopFor(&holdError{holds.Broker, f.Err})
@@ -319,7 +328,7 @@ func (l *fetchLoop) deliver(fetched []wire.Fetched) {
 		}
 	}
 	if stale {
-		l.decider.refresh()
+		l.decider.Refresh()
 	}
 }
 
@@ -345,50 +354,4 @@ func (f *fetching) skipLost(p *partition, at, first int64) {
 		"from", at, "to", first-1, "count", first-at)
 	f.telemetry.skipped(p.Topic, first-at)
 	p.readFrom(first, nil)
-}
-
-// outOfRange finds out why there is nothing at a partition's offset, and acts by policy.
-func (s *session) outOfRange(p *partition) {
-	at, first, ok := s.firstLeft(p)
-	switch {
-	case !ok:
-	case at >= first:
-		s.refused(p, fmt.Errorf("partition %s ends below the position %d", p, at))
-	case s.cfg.OnLoss == Continue:
-		s.skipLost(p, at, first)
-	default:
-		s.hold(p, &holdError{HeldLost, fmt.Errorf("messages %d to %d were deleted before they were read", at, first-1)})
-	}
-}
-
-func (s *session) diverged(p *partition, err error) {
-	s.refused(p, fmt.Errorf("partition %s: %w", p, err))
-}
-
-// refused is for a leader that has nothing after what was read last. Where it only does not know that epoch the fetches go on
-// without; else acquiring the partition anew finds out where the logs part, and decides by policy.
-func (s *session) refused(p *partition, reason error) {
-	found, named, err := s.wire.Parted(s.ctx, p.TopicPartition, p.topicID, p.read())
-	switch {
-	case err != nil && s.ctx.Err() == nil:
-		p.stopFor(kafkaHold(err))
-		p.pause(errorPause)
-	case err != nil:
-	case found == nil && !named:
-		p.nameEpochs(false)
-	default:
-		s.fault(reason)
-	}
-}
-
-// undecodable keeps a partition from being fetched for a while.
-func (s *session) undecodable(p *partition, offset int64, err error) {
-	p.stopFor(&holdError{HeldUndecodable, err}, "offset", offset)
-	p.pause(10 * time.Second)
-}
-
-// hold stops a partition that only a person's decision can set going again. The others go on.
-func (s *session) hold(p *partition, reason error) {
-	p.stopReading()
-	p.stopFor(reason)
 }

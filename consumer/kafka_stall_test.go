@@ -21,7 +21,7 @@ type stalled struct {
 }
 
 func newStalled() *stalled {
-	s := &stalled{partition: newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, Topic{})}
+	s := &stalled{partition: newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, settings{})}
 	s.heldIn(holds.New(slog.New(slog.NewTextHandler(&s.log, nil))))
 	return s
 }

@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -18,7 +17,7 @@ import (
 type partition struct {
 	wire.TopicPartition
 	topicID  uuid.UUID
-	settings Topic
+	settings settings
 	data     *wait.Bell // for the worker: there is something to take
 	end      int64      // where fetching ends; a consumer's goes on for ever
 
@@ -50,7 +49,7 @@ type partition struct {
 	stalledSince              time.Time // zero: none seen
 }
 
-func newPartition(tp wire.TopicPartition, topic wire.Topic, settings Topic) *partition {
+func newPartition(tp wire.TopicPartition, topic wire.Topic, settings settings) *partition {
 	p := &partition{TopicPartition: tp, topicID: topic.ID, settings: settings, data: wait.NewBell(), end: math.MaxInt64,
 		leader: -1, leaderEpoch: -1, lastStable: -1, highWatermark: -1}
 	p.heldIn(nil)
@@ -260,31 +259,32 @@ func (p *partition) nameEpochs(named bool) {
 	p.unnamed = !named
 }
 
-// openTransactionAfter is how long a transaction may hold a partition back before that is reported. Kafka itself
-// aborts one after transaction.timeout.ms, which is a minute by default in its Java producer.
-const openTransactionAfter = time.Minute
-
-// lookForOpenTransaction begins or ends the hold of a partition whose records are there but held back by a producer's open
-// transaction: that is not lag, and no consumer can do anything about it.
-func (p *partition) lookForOpenTransaction() {
-	switch since, at, behind := p.openTransaction(time.Now()); {
-	case since.IsZero():
-		p.openTx.End()
-	case time.Since(since) >= openTransactionAfter:
-		p.openTx.WaitSince(since, holds.OpenTx, fmt.Errorf("a transaction is open at offset %d, and %d offsets lie behind", at, behind))
+// oldestWaiting is the timestamp of the first message that is there and not processed; zero: none is there. Call it with
+// mu held.
+func (p *partition) oldestWaiting() time.Time {
+	if p.front.IsZero() && len(p.records) > 0 {
+		return time.UnixMilli(p.records[0].Timestamp)
 	}
+	return p.front
 }
 
-// openTransaction is since when one holds the partition back, where it begins, and how much lies behind; zero: none does.
-func (p *partition) openTransaction(now time.Time) (since time.Time, at, behind int64) {
+// partitionFacts are where a buffer stands, as of one moment.
+type partitionFacts struct {
+	next                      int64     // the offset to fetch next
+	lastStable, highWatermark int64     // -1: not known yet
+	oldest                    time.Time // of the first message that is there and not processed; zero: none is
+	openTransaction           time.Time // since when one is known to hold the partition back; zero: none does
+	bytes                     int       // of what is fetched and not taken
+	resting                   bool
+}
+
+func (p *partition) facts() partitionFacts {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	behind = p.highWatermark - p.lastStable
-	switch {
-	case behind <= 0 || p.next < p.lastStable:
-		p.stalledSince = time.Time{}
-	case p.stalledSince.IsZero() || p.stalledAt != p.lastStable:
-		p.stalledAt, p.stalledSince = p.lastStable, now
+	f := partitionFacts{next: p.next, lastStable: p.lastStable, highWatermark: p.highWatermark, oldest: p.oldestWaiting(),
+		bytes: p.bytes, resting: p.resting}
+	if p.highWatermark > p.lastStable && p.next >= p.lastStable && p.stalledAt == p.lastStable {
+		f.openTransaction = p.stalledSince
 	}
-	return p.stalledSince, p.lastStable, behind
+	return f
 }

@@ -143,7 +143,7 @@ func (r *Reader) Close() { r.transport.CloseIdleConnections() }
 func (r *Reader) Read(ctx context.Context, topic Topic, ranges []Range, f func(context.Context, Page) error) error {
 	topic, err := readable(topic, ranges)
 	if err == nil {
-		err = newPass(ctx, r, topic, f).run(r, ranges)
+		err = newPass(ctx, r, topic, f).run(ranges)
 	}
 	if err != nil {
 		return fmt.Errorf("read topic %s: %w", topic.Name, err)

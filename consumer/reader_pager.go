@@ -25,7 +25,7 @@ func (g *pager) run() {
 			g.fail(errors.New("the goroutine that a page was handed over in was ended")) // unless there was an error before
 		}
 	}()
-	for g.next < g.end && g.await() && g.slots.Take(g.ctx) {
+	for g.next < g.end && g.await() && g.reader.slots.Take(g.ctx) {
 		if err := g.turn(); err != nil {
 			g.fail(err)
 		}
@@ -34,13 +34,13 @@ func (g *pager) run() {
 
 // turn uses a slot for the next page.
 func (g *pager) turn() error {
-	defer g.slots.Give()
+	defer g.reader.slots.Give()
 	return g.page()
 }
 
 // await waits until there is something to take, or nothing is left.
 func (g *pager) await() bool {
-	look := time.NewTicker(g.cfg.FetchWait)
+	look := time.NewTicker(g.reader.cfg.FetchWait)
 	defer look.Stop()
 	for g.ctx.Err() == nil {
 		if g.partition.beyond(g.next) {
@@ -58,8 +58,8 @@ func (g *pager) await() bool {
 
 // page hands the next page over.
 func (g *pager) page() error {
-	t := g.partition.take(g.cfg.MaxBatch, g.cfg.MaxBatchBytes)
-	defer func() { g.memory.Give(g.partition.done(t.next)) }()
+	t := g.partition.take(g.reader.cfg.MaxBatch, g.reader.cfg.MaxBatchBytes)
+	defer func() { g.reader.memory.Give(g.partition.done(t.next)) }()
 	next := min(t.next, g.end)
 	if next == g.next {
 		return nil
@@ -105,7 +105,7 @@ func (g *pager) look() {
 
 // probe peeks at the partition, and takes no answer of a broker that throttles for one.
 func (g *pager) probe(offset int64) (wire.Fetched, error) {
-	found, err := g.peek(g.partition, offset)
+	found, err := g.fetching.peek(g.partition, offset)
 	if err == nil && found.LastStable < 0 {
 		err = wire.ErrThrottled
 	}
@@ -117,7 +117,7 @@ func (g *pager) short() {
 	if g.shortSince.IsZero() {
 		g.shortSince = time.Now()
 	}
-	if time.Since(g.shortSince) >= idleLooks*g.cfg.MetadataInterval {
+	if time.Since(g.shortSince) >= idleLooks*g.reader.cfg.MetadataInterval {
 		g.fail(fmt.Errorf("partition %d ends below %d now, which it did not before: it was cut off or made anew",
 			g.partition.Partition, g.end))
 	}

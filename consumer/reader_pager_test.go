@@ -48,13 +48,13 @@ func TestPagesHoldNoRecordTwiceWhereTwoLeadersAnswered(t *testing.T) {
 					return nil
 				})
 				defer p.finish()
-				g := &pager{pass: p, partition: newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, topic), end: 35}
+				g := &pager{pass: p, partition: newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, topic.message()), end: 35}
 				g.partition.readFrom(0, nil)
 				for _, a := range answers {
 					f := recordsAt(a[0], a[1])
-					require.True(t, p.memory.Try(f.Bytes()))
+					require.True(t, r.memory.Try(f.Bytes()))
 					if !g.partition.add(f) {
-						p.memory.Give(f.Bytes())
+						r.memory.Give(f.Bytes())
 					}
 				}
 				for g.partition.beyond(g.next) && g.next < g.end {
@@ -65,8 +65,8 @@ func TestPagesHoldNoRecordTwiceWhereTwoLeadersAnswered(t *testing.T) {
 					require.EqualValues(t, i, offset)
 				}
 				require.EqualValues(t, 35, g.next)
-				p.memory.Give(g.partition.discard())
-				require.Zero(t, p.memory.Used())
+				r.memory.Give(g.partition.discard())
+				require.Zero(t, r.memory.Used())
 			})
 		}
 	}

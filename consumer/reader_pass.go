@@ -13,36 +13,42 @@ import (
 
 // pass is one Read. run owns every goroutine of it and returns when all have ended.
 type pass struct {
-	fetching              // until the ranges are read or the first error, which ends ctx
-	cluster  *holds.Place // of looks at the cluster
-	settings Topic
-	topic    wire.Topic // as it was at the start
-	slots    wait.Slots
-	fail     context.CancelCauseFunc
-	f        func(context.Context, Page) error
+	reader     *Reader
+	cluster    *holds.Place // of looks at the cluster
+	settings   Topic
+	topic      wire.Topic // as it was at the start
+	partitions map[wire.TopicPartition]*partition
+	fetching   *fetching
+	f          func(context.Context, Page) error
+
+	ctx        context.Context // ends when the ranges are read, or with the first error
+	fail       context.CancelCauseFunc
+	goroutines sync.WaitGroup
 }
 
 func newPass(ctx context.Context, r *Reader, settings Topic, f func(context.Context, Page) error) *pass {
 	p := &pass{
-		fetching: fetching{cfg: &r.cfg, wire: r.wire, memory: r.memory, holds: r.holds, telemetry: r.telemetry, log: r.cfg.Logger,
-			partitions: map[wire.TopicPartition]*partition{}},
-		cluster: r.holds.Place(holds.TopicKind, settings.Name), settings: settings, slots: r.slots, f: f,
+		reader: r, cluster: r.holds.Place(holds.TopicKind, settings.Name), settings: settings, f: f,
+		partitions: map[wire.TopicPartition]*partition{},
 	}
-	p.decider = p
 	p.ctx, p.fail = context.WithCancelCause(ctx)
+	p.fetching = &fetching{
+		cfg: r.cfg.fetching(), wire: r.wire, memory: r.memory, holds: r.holds, log: r.cfg.Logger, telemetry: r.telemetry.fetches,
+		decider: p, ctx: p.ctx, partitions: p.partitions,
+	}
 	return p
 }
 
 // run begins the pass and takes it to its end.
-func (p *pass) run(r *Reader, ranges []Range) error {
+func (p *pass) run(ranges []Range) error {
 	defer p.finish()
-	pagers, err := p.begin(r, ranges)
+	pagers, err := p.begin(ranges)
 	if err != nil || len(pagers) == 0 {
 		return err
 	}
-	p.startLoops()
-	p.goexits.Go(p.watch)
-	p.goexits.Go(func() { p.holds.Run(p.ctx) })
+	p.fetching.startLoops()
+	p.goroutines.Go(p.watch)
+	p.goroutines.Go(func() { p.reader.holds.Run(p.ctx) })
 	var reading sync.WaitGroup
 	for _, g := range pagers {
 		reading.Go(g.run)
@@ -59,8 +65,8 @@ func (p *pass) run(r *Reader, ranges []Range) error {
 // finish ends everything that belongs to the pass.
 func (p *pass) finish() {
 	p.fail(nil)
-	p.goexits.Wait()
-	p.discard()
+	p.goroutines.Wait()
+	p.fetching.finish()
 	p.cluster.Leave()
 	for _, b := range p.partitions {
 		b.unheld()
@@ -68,12 +74,12 @@ func (p *pass) finish() {
 }
 
 // begin finds out where the ranges end, and makes a pager for each that holds anything.
-func (p *pass) begin(r *Reader, ranges []Range) (pagers []*pager, err error) {
+func (p *pass) begin(ranges []Range) (pagers []*pager, err error) {
 	partitions := make([]int32, len(ranges))
 	for i := range ranges {
 		partitions[i] = ranges[i].Partition
 	}
-	topic, ends, err := r.lookUp(p.ctx, p.settings.Name, partitions, wire.LatestOffset)
+	topic, ends, err := p.reader.lookUp(p.ctx, p.settings.Name, partitions, wire.LatestOffset)
 	if err != nil {
 		return nil, err
 	}
@@ -83,8 +89,8 @@ func (p *pass) begin(r *Reader, ranges []Range) (pagers []*pager, err error) {
 		if r.From >= end {
 			continue
 		}
-		b := newPartition(wire.TopicPartition{Topic: topic.Name, Partition: r.Partition}, topic, p.settings)
-		b.heldIn(p.holds)
+		b := newPartition(wire.TopicPartition{Topic: topic.Name, Partition: r.Partition}, topic, p.settings.message())
+		b.heldIn(p.reader.holds)
 		b.end = end
 		b.readFrom(r.From, nil)
 		p.partitions[b.TopicPartition] = b
@@ -95,14 +101,14 @@ func (p *pass) begin(r *Reader, ranges []Range) (pagers []*pager, err error) {
 
 // watch looks at the cluster now and then.
 func (p *pass) watch() {
-	for wait.Sleep(p.ctx, p.cfg.MetadataInterval) {
-		p.refresh()
+	for wait.Sleep(p.ctx, p.reader.cfg.MetadataInterval) {
+		p.Refresh()
 	}
 }
 
-// refresh brings the leaders up to date and ends the pass where the topic is not the one that it began with.
-func (p *pass) refresh() {
-	found, err := p.wire.Metadata(p.ctx, []string{p.topic.Name})
+// Refresh brings the leaders up to date and ends the pass where the topic is not the one that it began with.
+func (p *pass) Refresh() {
+	found, err := p.reader.wire.Metadata(p.ctx, []string{p.topic.Name})
 	if err != nil {
 		if p.ctx.Err() == nil {
 			p.cluster.Wait(holds.Kafka, err)
@@ -116,30 +122,30 @@ func (p *pass) refresh() {
 	case now.Err == nil && now.ID != p.topic.ID:
 		p.fail(errors.New("it was deleted and created again meanwhile"))
 	default:
-		p.follow(found)
+		p.fetching.follow(found)
 	}
 }
 
-// outOfRange ends the pass where messages were deleted, or goes on behind them.
-func (p *pass) outOfRange(b *partition) {
-	at, first, ok := p.firstLeft(b)
+// OutOfRange ends the pass where messages were deleted, or goes on behind them.
+func (p *pass) OutOfRange(b *partition) {
+	at, first, ok := p.fetching.firstLeft(b)
 	first = min(first, b.end)
 	switch {
 	case !ok:
 	case at >= first:
 		b.nameEpochs(false) // a leader that keeps none has nothing after any
 		b.pause(errorPause) // a leader that is new is behind for a moment; if it stays so, the pager gives up
-	case p.cfg.OnLoss == Continue:
-		p.skipLost(b, at, first)
+	case p.reader.cfg.OnLoss == Continue:
+		p.fetching.skipLost(b, at, first)
 	default:
 		p.fail(fmt.Errorf("messages %s@%d to %d were deleted before they were read", b, at, first-1))
 	}
 }
 
-// undecodable ends the pass.
-func (p *pass) undecodable(_ *partition, _ int64, err error) { p.fail(err) }
+// Undecodable ends the pass.
+func (p *pass) Undecodable(_ *partition, _ int64, err error) { p.fail(err) }
 
-// diverged ends the pass.
-func (p *pass) diverged(b *partition, err error) {
+// Diverged ends the pass.
+func (p *pass) Diverged(b *partition, err error) {
 	p.fail(fmt.Errorf("partition %d was cut off while it was read: %w", b.Partition, err))
 }

@@ -33,7 +33,7 @@ func offsetsOf(t taken) (offsets []int64) {
 // A fetch that was under way when the partition was paused may be answered while it rests, or after it was resumed,
 // further back.
 func TestAnswersFromBeforeAPauseLeaveNoGapAfterIt(t *testing.T) {
-	p := newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, Topic{})
+	p := newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, settings{})
 	p.readFrom(100, nil)
 	require.True(t, p.add(fetchedRun(100, 105)))
 	require.Equal(t, []int64{100, 101}, offsetsOf(p.take(2, 1<<20)))
@@ -53,7 +53,7 @@ func TestAnswersFromBeforeAPauseLeaveNoGapAfterIt(t *testing.T) {
 // The two must not come apart: an answer from before the pause, taken in between, would have the worker skip what lies
 // before it.
 func TestAnswersThatMeetAResumeLeaveNoGap(t *testing.T) {
-	p := newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, Topic{})
+	p := newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, settings{})
 	late := fetchedRun(110, 120)
 	for range 1000 {
 		p.readFrom(110, nil)
@@ -77,7 +77,7 @@ func TestAnswersThatMeetAResumeLeaveNoGap(t *testing.T) {
 }
 
 func TestAHeldPartitionStaysHeldThroughAPause(t *testing.T) {
-	p := newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, Topic{})
+	p := newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, settings{})
 	p.readFrom(100, nil)
 	p.stopReading()
 	p.rest()
@@ -86,7 +86,7 @@ func TestAHeldPartitionStaysHeldThroughAPause(t *testing.T) {
 }
 
 func TestARestingPartitionGivesItsRoomBackAndRemembersItsLagTime(t *testing.T) {
-	p := newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, Topic{})
+	p := newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, settings{})
 	p.readFrom(100, nil)
 	p.add(fetchedRun(100, 110))
 	front := p.oldestWaiting()
@@ -96,14 +96,14 @@ func TestARestingPartitionGivesItsRoomBackAndRemembersItsLagTime(t *testing.T) {
 }
 
 func TestARestingPartitionDoesNotMakeFetchesOfItsSiblingsShort(t *testing.T) {
-	f := &fetching{cfg: &Config{BufferBytes: 1 << 20}, memory: memory.New(1 << 20), partitions: map[wire.TopicPartition]*partition{}}
+	f := &fetching{cfg: fetchConfig{bufferBytes: 1 << 20}, memory: memory.New(1 << 20), partitions: map[wire.TopicPartition]*partition{}}
 	for _, id := range []int32{1, 3} {
-		p := newPartition(wire.TopicPartition{Topic: "orders", Partition: id}, wire.Topic{}, Topic{})
+		p := newPartition(wire.TopicPartition{Topic: "orders", Partition: id}, wire.Topic{}, settings{})
 		p.lead(wire.Partition{Leader: 7})
 		p.readFrom(100, nil)
 		f.partitions[p.TopicPartition] = p
 	}
-	loop := &fetchLoop{fetching: f, fetchTurf: fetchTurf{7, 1}, wake: wait.NewBell()}
+	loop := &fetchLoop{fetching: f, shard: shard{7, 1}, wake: wait.NewBell()}
 	f.partitions[wire.TopicPartition{Topic: "orders", Partition: 1}].rest()
 	parts, all := loop.wanted()
 	require.Len(t, parts, 1)
@@ -113,7 +113,7 @@ func TestARestingPartitionDoesNotMakeFetchesOfItsSiblingsShort(t *testing.T) {
 
 // Behind the last record that was taken there may be a gap, or the mark of a transaction, of another epoch.
 func TestWhatIsTakenEndsBehindItsLastRecord(t *testing.T) {
-	p := newPartition(wire.TopicPartition{Topic: "orders", Partition: 0}, wire.Topic{}, Topic{})
+	p := newPartition(wire.TopicPartition{Topic: "orders", Partition: 0}, wire.Topic{}, settings{})
 	p.readFrom(10, nil)
 	set := wiretest.RecordSet(wiretest.Under(4, wiretest.PlainBatch(10, "a")),
 		wiretest.Under(5, wiretest.Marker(11, 1, 1)), wiretest.Under(5, wiretest.PlainBatch(15, "b")))

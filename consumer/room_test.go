@@ -18,11 +18,11 @@ func TestPartitionsAreHeldWhereNothingCanBeFetchedForWantOfMemory(t *testing.T) 
 	synctest.Test(t, func(t *testing.T) {
 		account := memory.New(1 << 20)
 		registry := holds.New(slog.New(slog.DiscardHandler))
-		f := &fetching{ctx: t.Context(), cfg: &Config{BufferBytes: 1 << 20}, memory: account, holds: registry,
+		f := &fetching{ctx: t.Context(), cfg: fetchConfig{bufferBytes: 1 << 20}, memory: account, holds: registry,
 			partitions: map[wire.TopicPartition]*partition{}}
 		var all []*partition
 		for id := range int32(3) {
-			p := newPartition(wire.TopicPartition{Topic: "orders", Partition: 2 * id}, wire.Topic{}, Topic{})
+			p := newPartition(wire.TopicPartition{Topic: "orders", Partition: 2 * id}, wire.Topic{}, settings{})
 			p.heldIn(registry)
 			p.lead(wire.Partition{Leader: 7})
 			p.readFrom(0, nil)
@@ -31,7 +31,7 @@ func TestPartitionsAreHeldWhereNothingCanBeFetchedForWantOfMemory(t *testing.T) 
 		}
 		all[1].add(&wire.Fetched{Records: []*wire.Record{{}}, Costs: wire.Costs{{Next: 1, Bytes: 100}}, Next: 1})
 		all[2].stopReading()
-		loop := &fetchLoop{fetching: f, fetchTurf: fetchTurf{7, 0}, wake: wait.NewBell(), room: wire.NewRoom(account)}
+		loop := &fetchLoop{fetching: f, shard: shard{7, 0}, wake: wait.NewBell(), room: wire.NewRoom(account)}
 
 		require.True(t, account.Try(1<<20))
 		time.AfterFunc(time.Minute, func() { account.Give(1 << 20) })

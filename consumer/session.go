@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"sync"
 	"time"
@@ -25,11 +26,16 @@ type session struct {
 	topics     map[string]wire.Topic // as they were before the group assigned partitions
 	offsets    offsets
 
-	fetching // until the partitions must be given up, which ends ctx; work ends when open batches must end too
-	giveUp   context.CancelCauseFunc
-	work     context.Context
-	abandon  context.CancelFunc
-	done     chan struct{} // closed when everything is drained and committed
+	log        *slog.Logger
+	partitions map[wire.TopicPartition]*partition
+	fetching   *fetching
+
+	ctx        context.Context // ends when the partitions must be given up; work, when open batches must end too
+	giveUp     context.CancelCauseFunc
+	work       context.Context
+	abandon    context.CancelFunc
+	goroutines sync.WaitGroup
+	done       chan struct{} // closed when everything is drained and committed
 }
 
 var (
@@ -39,15 +45,17 @@ var (
 
 func newSession(c *Consumer, g *kafka.Generation, topics map[string]wire.Topic) *session {
 	s := &session{
-		c: c, generation: g, topics: topics,
-		fetching: fetching{cfg: &c.cfg, wire: c.wire, memory: c.memory, holds: c.holds, telemetry: c.telemetry, log: c.log.With("generation", g.ID),
-			partitions: map[wire.TopicPartition]*partition{}},
-		offsets: offsets{done: map[wire.TopicPartition]wire.Reading{}, committed: map[wire.TopicPartition]wire.Reading{}},
-		done:    make(chan struct{}),
+		c: c, generation: g, topics: topics, log: c.log.With("generation", g.ID),
+		partitions: map[wire.TopicPartition]*partition{},
+		offsets:    offsets{done: map[wire.TopicPartition]wire.Reading{}, committed: map[wire.TopicPartition]wire.Reading{}},
+		done:       make(chan struct{}),
 	}
-	s.decider = s
 	s.ctx, s.giveUp = context.WithCancelCause(context.Background())
 	s.work, s.abandon = context.WithCancel(context.Background())
+	s.fetching = &fetching{
+		cfg: c.cfg.fetching(), wire: c.wire, memory: c.memory, holds: c.holds, log: s.log, telemetry: c.telemetry.fetches,
+		decider: s, ctx: s.ctx, partitions: s.partitions,
+	}
 	return s
 }
 
@@ -65,7 +73,7 @@ func (s *session) run(shutdown, generationEnd context.Context) {
 	}
 	s.consume()
 	s.giveUp(errGenerationEnded)
-	s.goexits.Wait()
+	s.goroutines.Wait()
 	s.commit(context.WithoutCancel(s.ctx))
 	for _, f := range stop {
 		f()
@@ -94,12 +102,12 @@ func (s *session) consume() {
 		return
 	}
 	s.log.Info("partitions assigned", "partitions", len(s.partitions))
-	s.telemetry.rebalances.Add(s.ctx, 1, s.telemetry.ofGroup...)
-	s.goexits.Go(s.watch)
-	s.goexits.Go(s.commitOften)
-	s.startLoops()
+	s.c.telemetry.rebalances.Add(s.ctx, 1, s.c.telemetry.ofGroup...)
+	s.goroutines.Go(s.watch)
+	s.goroutines.Go(s.commitOften)
+	s.fetching.startLoops()
 	for _, p := range s.partitions {
-		s.goexits.Go(newWorker(s, p).run)
+		s.goroutines.Go(newWorker(s, p).run)
 	}
 	<-s.ctx.Done()
 }
@@ -112,8 +120,8 @@ func (s *session) assigned() bool {
 		for _, a := range assignments {
 			tp := wire.TopicPartition{Topic: topic, Partition: int32(a.ID)}
 			parts = append(parts, tp)
-			p := newPartition(tp, s.topics[topic], s.c.topic(topic))
-			p.heldIn(s.holds)
+			p := newPartition(tp, s.topics[topic], s.c.topic(topic).message())
+			p.heldIn(s.c.holds)
 			s.partitions[tp] = p
 		}
 	}
@@ -219,7 +227,7 @@ func (s *session) fault(err error) {
 }
 
 func (s *session) drained() {
-	s.discard()
+	s.fetching.finish()
 	for _, p := range s.partitions {
 		p.unheld()
 	}
@@ -231,16 +239,16 @@ func (s *session) drained() {
 // transactions left open.
 func (s *session) watch() {
 	for wait.Sleep(s.ctx, s.c.cfg.MetadataInterval) {
-		s.refresh()
-		s.listen()
+		s.Refresh()
+		s.fetching.listen()
 		for _, p := range s.partitions {
 			p.lookForOpenTransaction()
 		}
 	}
 }
 
-// refresh brings the leaders up to date and ends the session where the assignment can no longer be right.
-func (s *session) refresh() {
+// Refresh brings the leaders up to date and ends the session where the assignment can no longer be right.
+func (s *session) Refresh() {
 	found, err := s.c.wire.Metadata(s.ctx, s.c.topicNames())
 	if err != nil {
 		if s.ctx.Err() == nil {
@@ -257,7 +265,7 @@ func (s *session) refresh() {
 			return
 		}
 	}
-	s.follow(found)
+	s.fetching.follow(found)
 }
 
 func changed(name string, before, now wire.Topic, subscribed bool) error {
@@ -347,7 +355,7 @@ func (s *session) commit(ctx context.Context) {
 		return
 	}
 	g := s.generation
-	done, err := s.wire.CommitOffsets(ctx, wire.GroupCommit{Group: g.GroupID, Generation: g.ID, Member: g.MemberID, Offsets: ahead})
+	done, err := s.c.wire.CommitOffsets(ctx, wire.GroupCommit{Group: g.GroupID, Generation: g.ID, Member: g.MemberID, Offsets: ahead})
 	s.offsets.commit(done) // a topic may be denied, which says nothing of the others
 	switch {
 	case err == nil:

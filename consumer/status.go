@@ -92,7 +92,7 @@ func (c *Consumer) Status() Status {
 	status.Partitions = make([]PartitionStatus, 0, len(s.partitions))
 	for tp, p := range s.partitions {
 		next, committed := s.offsets.of(tp)
-		st := p.status(next, committed, time.Now())
+		st := partitionStatus(p, next, committed, time.Now())
 		st.Paused, _ = c.processor.Paused(tp.Topic, tp.Partition)
 		status.Partitions = append(status.Partitions, st)
 	}
@@ -120,35 +120,22 @@ func (c *Consumer) topicStatus(list []holds.Hold) []TopicStatus {
 // topicOf is the topic in a partition's name.
 func topicOf(partition string) string { return partition[:strings.LastIndexByte(partition, '/')] }
 
-// status is the partition's, given its position and the committed offset.
-func (p *partition) status(next, committed int64, now time.Time) PartitionStatus {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// partitionStatus is a partition's, given its position and the committed offset.
+func partitionStatus(p *partition, next, committed int64, now time.Time) PartitionStatus {
+	at := p.facts()
 	st := PartitionStatus{Topic: p.Topic, Partition: p.Partition, Next: next, Committed: committed,
-		End: p.lastStable, HighWatermark: p.highWatermark, Lag: -1}
-	if next >= 0 && p.lastStable >= 0 {
-		st.Lag = max(0, p.lastStable-next)
+		End: at.lastStable, HighWatermark: at.highWatermark, Lag: -1, OpenTransaction: at.openTransaction}
+	if next >= 0 && at.lastStable >= 0 {
+		st.Lag = max(0, at.lastStable-next)
 		st.CaughtUp = st.Lag == 0
 	}
-	if oldest := p.oldestWaiting(); oldest.UnixMilli() > 0 && !st.CaughtUp { // before 1970: it has none
-		st.LagTime = max(0, now.Sub(oldest))
+	if at.oldest.UnixMilli() > 0 && !st.CaughtUp { // before 1970: it has none
+		st.LagTime = max(0, now.Sub(at.oldest))
 	}
 	if h := p.held(); h != nil {
 		st.Held, st.HeldSince = h.Code, h.Since
 	}
-	if p.highWatermark > p.lastStable && p.next >= p.lastStable && p.stalledAt == p.lastStable {
-		st.OpenTransaction = p.stalledSince
-	}
 	return st
-}
-
-// oldestWaiting is the timestamp of the first message that is there and not processed; zero: none is there. Call it with
-// mu held.
-func (p *partition) oldestWaiting() time.Time {
-	if p.front.IsZero() && len(p.records) > 0 {
-		return time.UnixMilli(p.records[0].Timestamp)
-	}
-	return p.front
 }
 
 // life is what a consumer is at.

@@ -17,11 +17,8 @@ import (
 
 const scope = "github.com/firstseen/firstseen/consumer"
 
-// The operations on Kafka, as the semantic conventions name them.
-const (
-	pollOperation    = "poll"
-	processOperation = "process"
-)
+// processOperation is what the semantic conventions call it.
+const processOperation = "process"
 
 // Why a batch was taken back, beside the codes of held partitions.
 const (
@@ -32,17 +29,17 @@ const (
 )
 
 // telemetry is what a Consumer, or a Reader, measures and traces with. The attributes of what is counted for each batch
-// and fetch are made once.
+// are made once.
 type telemetry struct {
 	tracer trace.Tracer
 	meter  metric.Meter
 	base   []attribute.KeyValue // the group, where there is one
 
-	consumed, fetchBytes, failures, rebalances, fences, lost metric.Int64Counter
-	requests, process, batch                                 metric.Float64Histogram
+	consumed, failures, rebalances, fences metric.Int64Counter
+	process, batch                         metric.Float64Histogram
 
 	ofGroup []metric.AddOption
-	polled  []metric.RecordOption
+	fetches *fetchTelemetry
 }
 
 func newTelemetry(cfg *Config) *telemetry {
@@ -56,17 +53,15 @@ func newTelemetry(cfg *Config) *telemetry {
 	m := meters.Meter(scope)
 	t := &telemetry{
 		tracer: tracers.Tracer(scope), meter: m,
-		consumed: instruments.Consumed.Counter(m), fetchBytes: instruments.FetchBytes.Counter(m),
-		failures: instruments.BatchFailures.Counter(m), rebalances: instruments.Rebalances.Counter(m),
-		fences: instruments.Fences.Counter(m), lost: instruments.Lost.Counter(m),
-		requests: instruments.ClientDuration.Histogram(m), process: instruments.ProcessDuration.Histogram(m),
-		batch: instruments.BatchSize.Histogram(m),
+		consumed: instruments.Consumed.Counter(m), failures: instruments.BatchFailures.Counter(m),
+		rebalances: instruments.Rebalances.Counter(m), fences: instruments.Fences.Counter(m),
+		process: instruments.ProcessDuration.Histogram(m), batch: instruments.BatchSize.Histogram(m),
 	}
 	if cfg.Group != "" {
 		t.base = []attribute.KeyValue{instruments.Group.String(cfg.Group)}
 	}
 	t.ofGroup = instruments.Add(t.base...)
-	t.polled = instruments.Record(t.polling()...)
+	t.fetches = newFetchTelemetry(m, t.tracer, t.base)
 	if cfg.Group != "" {
 		t.begin(cfg.Topics)
 	}
@@ -80,7 +75,7 @@ func (t *telemetry) begin(topics []Topic) {
 	for _, topic := range topics {
 		t.consumed.Add(ctx, 0, t.receiving(topic.Name)...)
 		t.fences.Add(ctx, 0, t.about(topic.Name)...)
-		t.lost.Add(ctx, 0, t.about(topic.Name)...)
+		t.fetches.skipped(topic.Name, 0)
 		for _, reason := range []string{HeldPostgres, HeldReadOnly, HeldLocked, HeldHandler, failedFenced, failedMoved, failedAbandoned} {
 			t.failures.Add(ctx, 0, t.about(topic.Name, instruments.Reason.String(reason))...)
 		}
@@ -95,41 +90,8 @@ func (t *telemetry) about(topic string, more ...attribute.KeyValue) []metric.Add
 	return instruments.Add(t.with(append(more, instruments.Topic.String(topic))...)...)
 }
 
-func (t *telemetry) polling() []attribute.KeyValue {
-	return t.with(instruments.Kafka, instruments.Operation.String(pollOperation), instruments.Type.String("receive"))
-}
-
 func (t *telemetry) receiving(topic string) []metric.AddOption {
-	return t.about(topic, instruments.Kafka, instruments.Operation.String(pollOperation))
-}
-
-// fetched notes a fetch. One that brought messages, or an error, has a span.
-func (t *telemetry) fetched(since time.Time, leader int32, fetched []wire.Fetched, err error) {
-	ctx := context.Background()
-	messages, size := 0, 0
-	for i := range fetched {
-		messages += len(fetched[i].Records)
-		size += fetched[i].Bytes()
-	}
-	options := t.polled
-	if err != nil {
-		options = instruments.Record(append(t.polling(), instruments.ErrorType.String(instruments.KindOf(err)))...)
-	}
-	t.requests.Record(ctx, time.Since(since).Seconds(), options...)
-	t.fetchBytes.Add(ctx, int64(size), t.ofGroup...)
-	if messages == 0 && err == nil {
-		return
-	}
-	_, span := t.tracer.Start(ctx, pollOperation, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(since))
-	if span.IsRecording() {
-		span.SetAttributes(append(t.polling(), instruments.Messages.Int(messages), instruments.Broker.Int(int(leader)))...)
-	}
-	instruments.End(span, err)
-}
-
-// skipped counts offsets that were deleted before they were read.
-func (t *telemetry) skipped(topic string, n int64) {
-	t.lost.Add(context.Background(), n, t.about(topic)...)
+	return t.about(topic, instruments.Kafka, instruments.Operation.String(fetchOperation))
 }
 
 // batches is what a worker measures its batches with.

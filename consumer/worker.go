@@ -40,7 +40,7 @@ type worker struct {
 
 func newWorker(s *session, p *partition) *worker {
 	return &worker{session: s, partition: p, log: s.log.With("partition", p.String()), limit: s.c.cfg.MaxBatch,
-		telemetry:   s.telemetry.batches(p.TopicPartition),
+		telemetry:   s.c.telemetry.batches(p.TopicPartition),
 		parkedSince: time.Unix(0, 0)} // count first: owners before may have left as many as there may be
 }
 
@@ -128,7 +128,7 @@ func (w *worker) acquire(ctx context.Context) (at wire.Reading, hold, err error)
 // resolve finds out whether the log still is the one that was read, and where reading begins.
 func (w *worker) resolve(ctx context.Context, begin start) (at wire.Reading, hold, err error) {
 	p := w.partition
-	found, named, err := w.session.wire.Parted(ctx, p.TopicPartition, p.topicID, begin.read)
+	found, named, err := w.session.c.wire.Parted(ctx, p.TopicPartition, p.topicID, begin.read)
 	if err != nil {
 		return at, nil, kafkaHold(err)
 	}
@@ -206,7 +206,7 @@ func (w *worker) within(ctx context.Context, offset int64) (next int64, hold, er
 
 // restarts says that a log that was cut off is to be read again, and that this skips nothing.
 func (w *worker) restarts() bool {
-	return w.session.c.cfg.OnReset == Restart && !w.partition.settings.Identity.ByPosition()
+	return w.session.c.cfg.OnReset == Restart && !w.session.c.topic(w.partition.Topic).Identity.ByPosition()
 }
 
 func (w *worker) cutOffHold(reason error) error {
@@ -219,7 +219,7 @@ func (w *worker) cutOffHold(reason error) error {
 // endsBelow asks with a fetch whether an offset beyond the last stable one is beyond the end too: a group that was
 // taken over may stand within an open transaction.
 func (w *worker) endsBelow(offset int64) (bool, error) {
-	_, err := w.session.peek(w.partition, offset)
+	_, err := w.session.fetching.peek(w.partition, offset)
 	if errors.Is(err, kerr.OffsetOutOfRange) {
 		return true, nil
 	}

@@ -1,0 +1,53 @@
+package consumer
+
+import (
+	"fmt"
+	"time"
+)
+
+// OutOfRange finds out why there is nothing at a partition's offset, and acts by policy.
+func (s *session) OutOfRange(p *partition) {
+	at, first, ok := s.fetching.firstLeft(p)
+	switch {
+	case !ok:
+	case at >= first:
+		s.refused(p, fmt.Errorf("partition %s ends below the position %d", p, at))
+	case s.c.cfg.OnLoss == Continue:
+		s.fetching.skipLost(p, at, first)
+	default:
+		s.hold(p, &holdError{HeldLost, fmt.Errorf("messages %d to %d were deleted before they were read", at, first-1)})
+	}
+}
+
+// Diverged finds out where the logs part.
+func (s *session) Diverged(p *partition, err error) {
+	s.refused(p, fmt.Errorf("partition %s: %w", p, err))
+}
+
+// refused is for a leader that has nothing after what was read last. Where it only does not know that epoch the fetches go on
+// without; else acquiring the partition anew finds out where the logs part, and decides by policy.
+func (s *session) refused(p *partition, reason error) {
+	found, named, err := s.c.wire.Parted(s.ctx, p.TopicPartition, p.topicID, p.read())
+	switch {
+	case err != nil && s.ctx.Err() == nil:
+		p.stopFor(kafkaHold(err))
+		p.pause(errorPause)
+	case err != nil:
+	case found == nil && !named:
+		p.nameEpochs(false)
+	default:
+		s.fault(reason)
+	}
+}
+
+// Undecodable keeps a partition from being fetched for a while.
+func (s *session) Undecodable(p *partition, offset int64, err error) {
+	p.stopFor(&holdError{HeldUndecodable, err}, "offset", offset)
+	p.pause(10 * time.Second)
+}
+
+// hold stops a partition that only a person's decision can set going again. The others go on.
+func (s *session) hold(p *partition, reason error) {
+	p.stopReading()
+	p.stopFor(reason)
+}
