@@ -36,7 +36,8 @@ func (p *pipe) messages(set []byte) []dedup.Message {
 	if d.Err != nil {
 		p.t.Fatal(d.Err)
 	}
-	buffer.next, p.claims = 0, d.Costs.Total()
+	buffer.readFrom(0, nil)
+	p.claims = d.Costs.Total()
 	buffer.add(&d)
 	defer buffer.done(d.Next)
 	p.worker.messages = nil

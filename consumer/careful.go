@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/consumer/internal/wait"
 )
 
@@ -38,7 +39,7 @@ func (w *worker) hasRoom() bool {
 			}
 		default:
 			held = true
-			w.partition.waitFor(&holdError{HeldMaxParked, fmt.Errorf("%d messages are parked or more, at most %d may be", n, most)})
+			w.partition.waitFor(holding.As(HeldMaxParked, fmt.Errorf("%d messages are parked or more, at most %d may be", n, most)))
 			w.yield()
 			if !wait.Sleep(s.ctx, parkedCheck) {
 				return false

@@ -15,6 +15,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
@@ -57,7 +58,7 @@ func New(cfg Config, processor *handlers.Processor) (*Consumer, error) {
 	}
 	transport, registry := cfg.transport(), processor.Holds()
 	c := &Consumer{
-		cfg: cfg, processor: processor, owner: owner(),
+		cfg: cfg, processor: processor, owner: holding.Owner(),
 		log:       cfg.Logger.With("group", cfg.Group),
 		transport: transport,
 		wire:      wire.New(transport, cfg.Brokers, cfg.ClientID, cfg.RequestTimeout),
@@ -106,7 +107,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	defer cancel()
 	wg.Go(func() { c.holds.Run(ctx) })
 	wg.Go(func() {
-		tellHolds(ctx, holdTeller{registry: c.holds, store: c.processor.Store(), consumer: c.cfg.Group, log: c.log})
+		holding.Tell(ctx, holding.Teller{Registry: c.holds, Store: c.processor.Store(), Consumer: c.cfg.Group, Log: c.log})
 	})
 	wg.Go(func() { c.makePartitions(ctx) })
 	c.processor.Draw(c.memory)

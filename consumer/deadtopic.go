@@ -13,6 +13,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
@@ -57,7 +58,7 @@ func (d *deadTopic) run(ctx context.Context) {
 		if err != nil {
 			d.partitions = nil
 			if ctx.Err() == nil {
-				d.hold.Wait(holdCode(err), err)
+				d.hold.Wait(holding.CodeOf(err), err)
 			}
 			retry.Wait(ctx)
 			continue
@@ -88,11 +89,11 @@ func (d *deadTopic) lookUp(ctx context.Context) error {
 	}
 	found, err := d.wire.Metadata(ctx, []string{d.name})
 	if err != nil {
-		return kafkaHold(err)
+		return holding.Kafka(err)
 	}
 	topic := found[d.name]
 	if topic.Err != nil || len(topic.Partitions) == 0 {
-		return &holdError{holds.DeadTopic, fmt.Errorf("dead letter topic %s: %w", d.name, cmp.Or(topic.Err, error(kerr.LeaderNotAvailable)))}
+		return holding.As(holds.DeadTopic, fmt.Errorf("dead letter topic %s: %w", d.name, cmp.Or(topic.Err, error(kerr.LeaderNotAvailable))))
 	}
 	d.partitions, d.lookedUp = nil, time.Now()
 	for _, p := range topic.Partitions {
@@ -184,7 +185,7 @@ func (d *deadTopic) send(ctx context.Context, partition int, compression kafka.C
 		err = answer.Error
 	}
 	if err != nil {
-		return &holdError{holds.DeadTopic, fmt.Errorf("produce to %s/%d: %w", d.name, partition, err)}
+		return holding.As(holds.DeadTopic, fmt.Errorf("produce to %s/%d: %w", d.name, partition, err))
 	}
 	return nil
 }

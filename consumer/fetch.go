@@ -13,6 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
@@ -319,12 +320,12 @@ func (l *fetchLoop) deliver(fetched []wire.Fetched) {
 		case errors.Is(f.Err, kerr.CorruptMessage), errors.Is(f.Err, kerr.MessageTooLarge), errors.Is(f.Err, kerr.UnsupportedForMessageFormat):
 			l.decider.Undecodable(p, f.Next, f.Err)
 		case errors.Is(f.Err, kerr.TopicAuthorizationFailed):
-			p.stopFor(&holdError{holds.Denied, f.Err})
-			p.pause(l.cfg.interval)
+			p.stopFor(holding.As(holds.Denied, f.Err))
+			p.backOff(l.cfg.interval)
 		default: // another broker may lead it
 			stale = true
-			p.stopFor(&holdError{holds.Broker, f.Err})
-			p.pause(errorPause)
+			p.stopFor(holding.As(holds.Broker, f.Err))
+			p.backOff(errorPause)
 		}
 	}
 	if stale {
@@ -338,9 +339,9 @@ func (f *fetching) firstLeft(p *partition) (at, first int64, ok bool) {
 	found, err := f.wire.ListOffsets(f.ctx, []wire.TopicPartition{p.TopicPartition}, wire.EarliestOffset)
 	if err != nil {
 		if f.ctx.Err() == nil {
-			p.stopFor(kafkaHold(fmt.Errorf("the offset is out of range, and the partition's first one not found: %w", err)))
+			p.stopFor(holding.Kafka(fmt.Errorf("the offset is out of range, and the partition's first one not found: %w", err)))
 		}
-		p.pause(errorPause)
+		p.backOff(errorPause)
 		return 0, 0, false
 	}
 	p.mu.Lock()

@@ -5,11 +5,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/firstseen/firstseen/consumer/internal/wire"
-	"github.com/firstseen/firstseen/dedup/instruments"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/firstseen/firstseen/consumer/internal/wire"
+	"github.com/firstseen/firstseen/dedup/instruments"
 )
 
 // fetchOperation is what the semantic conventions call it.

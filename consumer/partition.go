@@ -92,8 +92,8 @@ func (p *partition) stopReading() {
 	p.reading = false
 }
 
-// pause keeps the partition out of the next fetches.
-func (p *partition) pause(d time.Duration) {
+// backOff keeps the partition out of the next fetches.
+func (p *partition) backOff(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pausedUntil = time.Now().Add(d)

@@ -3,6 +3,7 @@ package consumer
 import (
 	"time"
 
+	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/dedup/holds"
 )
 
@@ -15,10 +16,14 @@ func (p *partition) heldIn(r *holds.Registry) {
 }
 
 // waitFor says that the worker waits before it tries again. The next success ends that.
-func (p *partition) waitFor(err error, attrs ...any) { p.waits.Wait(holdCode(err), err, attrs...) }
+func (p *partition) waitFor(err error, attrs ...any) {
+	p.waits.Wait(holding.CodeOf(err), err, attrs...)
+}
 
 // stopFor says that nothing more is fetched. Where it may be mended, the next fetch that brings something ends that.
-func (p *partition) stopFor(err error, attrs ...any) { p.stopped.Wait(holdCode(err), err, attrs...) }
+func (p *partition) stopFor(err error, attrs ...any) {
+	p.stopped.Wait(holding.CodeOf(err), err, attrs...)
+}
 
 // unheld says that the partition is another owner's to wait for.
 func (p *partition) unheld() {
@@ -33,7 +38,7 @@ func (p *partition) starve(err error) {
 	idle := p.reading && !p.resting && p.bytes+p.taken.Total() == 0
 	p.mu.Unlock()
 	if idle && p.stopped.Hold() == nil {
-		p.stopFor(&holdError{holds.Memory, err})
+		p.stopFor(holding.As(holds.Memory, err))
 	}
 }
 

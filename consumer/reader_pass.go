@@ -134,7 +134,7 @@ func (p *pass) OutOfRange(b *partition) {
 	case !ok:
 	case at >= first:
 		b.nameEpochs(false) // a leader that keeps none has nothing after any
-		b.pause(errorPause) // a leader that is new is behind for a moment; if it stays so, the pager gives up
+		b.backOff(errorPause) // a leader that is new is behind for a moment; if it stays so, the pager gives up
 	case p.reader.cfg.OnLoss == Continue:
 		p.fetching.skipLost(b, at, first)
 	default:

@@ -3,6 +3,8 @@ package consumer
 import (
 	"fmt"
 	"time"
+
+	"github.com/firstseen/firstseen/consumer/internal/holding"
 )
 
 // OutOfRange finds out why there is nothing at a partition's offset, and acts by policy.
@@ -15,7 +17,7 @@ func (s *session) OutOfRange(p *partition) {
 	case s.c.cfg.OnLoss == Continue:
 		s.fetching.skipLost(p, at, first)
 	default:
-		s.hold(p, &holdError{HeldLost, fmt.Errorf("messages %d to %d were deleted before they were read", at, first-1)})
+		s.hold(p, holding.As(HeldLost, fmt.Errorf("messages %d to %d were deleted before they were read", at, first-1)))
 	}
 }
 
@@ -30,8 +32,8 @@ func (s *session) refused(p *partition, reason error) {
 	found, named, err := s.c.wire.Parted(s.ctx, p.TopicPartition, p.topicID, p.read())
 	switch {
 	case err != nil && s.ctx.Err() == nil:
-		p.stopFor(kafkaHold(err))
-		p.pause(errorPause)
+		p.stopFor(holding.Kafka(err))
+		p.backOff(errorPause)
 	case err != nil:
 	case found == nil && !named:
 		p.nameEpochs(false)
@@ -42,8 +44,8 @@ func (s *session) refused(p *partition, reason error) {
 
 // Undecodable keeps a partition from being fetched for a while.
 func (s *session) Undecodable(p *partition, offset int64, err error) {
-	p.stopFor(&holdError{HeldUndecodable, err}, "offset", offset)
-	p.pause(10 * time.Second)
+	p.stopFor(holding.As(HeldUndecodable, err), "offset", offset)
+	p.backOff(10 * time.Second)
 }
 
 // hold stops a partition that only a person's decision can set going again. The others go on.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
@@ -98,7 +99,7 @@ func (r *Reader) Replay(ctx context.Context, p *handlers.Processor, cfg Replay) 
 	telling, told := context.WithCancel(ctx)
 	var teller sync.WaitGroup
 	teller.Go(func() {
-		tellHolds(telling, holdTeller{registry: r.holds, store: p.Store(), consumer: state.Consumer, log: run.log})
+		holding.Tell(telling, holding.Teller{Registry: r.holds, Store: p.Store(), Consumer: state.Consumer, Log: run.log})
 	})
 	defer teller.Wait()
 	defer told()
@@ -170,7 +171,7 @@ func (run *replayRun) acquire(ctx context.Context) error {
 		if at.Left() == 0 {
 			continue
 		}
-		position, err := run.processor.Store().Acquire(ctx, run.state.Consumer, run.state.Topic, at.Partition, owner())
+		position, err := run.processor.Store().Acquire(ctx, run.state.Consumer, run.state.Topic, at.Partition, holding.Owner())
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
@@ -79,7 +80,7 @@ func (p *replayPart) recover(ctx context.Context, failure error, ms []dedup.Mess
 		return 0, 0, context.Cause(ctx)
 	}
 	p.limit = p.caution.failed(ctx, failure, n, p.limit)
-	p.hold.Wait(holdCode(failure), failure, "offset", p.position.Next, "messages", n)
+	p.hold.Wait(holding.CodeOf(failure), failure, "offset", p.position.Next, "messages", n)
 	retry.Wait(ctx)
 	return 0, p.position.Next, nil
 }

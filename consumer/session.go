@@ -13,6 +13,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
@@ -153,7 +154,7 @@ func (s *session) lookUp(parts []wire.TopicPartition) (committed map[wire.TopicP
 		}
 	}
 	committed, err = s.c.wire.CommittedOffsets(s.ctx, s.c.cfg.Group, parts)
-	return committed, kafkaHold(err)
+	return committed, holding.Kafka(err)
 }
 
 // begin sets the first positions of a topic: where the group stands, if it was another consumer's before, and else
@@ -174,7 +175,7 @@ func (s *session) begin(topic string) error {
 	}
 	committed, err := s.c.wire.CommittedOffsets(s.ctx, cfg.Group, parts)
 	if err != nil {
-		return kafkaHold(err)
+		return holding.Kafka(err)
 	}
 	timestamp := int64(wire.EarliestOffset)
 	if cfg.StartAt == Latest {
@@ -182,7 +183,7 @@ func (s *session) begin(topic string) error {
 	}
 	first, err := s.c.wire.ListOffsets(s.ctx, parts, timestamp)
 	if err != nil {
-		return kafkaHold(err)
+		return holding.Kafka(err)
 	}
 	next, epochs := make(map[int32]int64, len(parts)), map[int32]int32{}
 	for _, tp := range parts {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 )
 
@@ -38,8 +39,8 @@ func (f *startFacts) decide() start {
 	case recreated && f.onReset == Restart:
 		return start{offset: wire.EarliestOffset, warn: "the topic was deleted and created again: starting from its first message"}
 	case recreated:
-		return start{hold: &holdError{HeldTopicReset,
-			fmt.Errorf("the topic was deleted and created again (it was %s and is %s)", f.positionID, f.topicID)}}
+		return start{hold: holding.As(HeldTopicReset,
+			fmt.Errorf("the topic was deleted and created again (it was %s and is %s)", f.positionID, f.topicID))}
 	case f.hasPosition && f.hasCommit && f.committed.Offset > f.position.Offset:
 		return f.postgresBehind()
 	case f.hasPosition && f.hasCommit && f.committed.Offset < f.position.Offset:

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
@@ -130,7 +131,7 @@ func (w *worker) resolve(ctx context.Context, begin start) (at wire.Reading, hol
 	p := w.partition
 	found, named, err := w.session.c.wire.Parted(ctx, p.TopicPartition, p.topicID, begin.read)
 	if err != nil {
-		return at, nil, kafkaHold(err)
+		return at, nil, holding.Kafka(err)
 	}
 	p.nameEpochs(named)
 	if found != nil && (p.topicID == uuid.Nil || p.topicID != w.position.TopicID) {
@@ -213,7 +214,7 @@ func (w *worker) cutOffHold(reason error) error {
 	if w.session.c.cfg.OnReset == Restart {
 		reason = fmt.Errorf("%w; it is not read again in spite of on_reset: messages are known by their positions, which others have now", reason)
 	}
-	return &holdError{HeldCutOff, reason}
+	return holding.As(HeldCutOff, reason)
 }
 
 // endsBelow asks with a fetch whether an offset beyond the last stable one is beyond the end too: a group that was
@@ -223,13 +224,13 @@ func (w *worker) endsBelow(offset int64) (bool, error) {
 	if errors.Is(err, kerr.OffsetOutOfRange) {
 		return true, nil
 	}
-	return false, kafkaHold(err)
+	return false, holding.Kafka(err)
 }
 
 func (w *worker) offsetAt(ctx context.Context, timestamp int64) (int64, error) {
 	tp := w.partition.TopicPartition
 	found, err := w.session.c.wire.ListOffsets(ctx, []wire.TopicPartition{tp}, timestamp)
-	return found[tp], kafkaHold(err)
+	return found[tp], holding.Kafka(err)
 }
 
 // idleLooks is after how many MetadataIntervals without a message a partition's position is looked at.
@@ -355,7 +356,7 @@ func (w *worker) recover(err error, n int, retry wait.Backoff) bool {
 		w.log.Warn("open batch abandoned; its messages come again", "error", err)
 		return false
 	}
-	w.telemetry.failed(holdCode(err))
+	w.telemetry.failed(holding.CodeOf(err))
 	w.limit = w.caution.failed(s.ctx, err, n, w.limit)
 	pause := retry.Next()
 	w.partition.waitFor(err, "offset", w.position.Next, "messages", n)
