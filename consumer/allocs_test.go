@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/firstseen/firstseen/consumer/internal/fetch"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/consumer/internal/wire/wiretest"
 	"github.com/firstseen/firstseen/dedup"
@@ -27,7 +28,7 @@ func newPipe(t testing.TB) *pipe {
 	require.NoError(t, err)
 	topic := Topic{Name: "orders", Identity: rule}
 	return &pipe{t: t, wire: wire.New(nil, nil, "", 0),
-		worker: &worker{partition: newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, topic.message())}}
+		worker: &worker{partition: fetch.NewPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, topic.message())}}
 }
 
 func (p *pipe) messages(set []byte) []dedup.Message {
@@ -36,12 +37,12 @@ func (p *pipe) messages(set []byte) []dedup.Message {
 	if d.Err != nil {
 		p.t.Fatal(d.Err)
 	}
-	buffer.readFrom(0, nil)
+	buffer.ReadFrom(0, nil)
 	p.claims = d.Costs.Total()
-	buffer.add(&d)
-	defer buffer.done(d.Next)
+	buffer.Add(&d)
+	defer buffer.Done(d.Next)
 	p.worker.messages = nil
-	p.worker.decode(buffer.take(len(d.Records), 1<<30).records)
+	p.worker.decode(buffer.Take(len(d.Records), 1<<30).Records)
 	return p.worker.messages
 }
 

@@ -39,7 +39,7 @@ func (w *worker) hasRoom() bool {
 			}
 		default:
 			held = true
-			w.partition.waitFor(holding.As(HeldMaxParked, fmt.Errorf("%d messages are parked or more, at most %d may be", n, most)))
+			w.partition.WaitFor(holding.As(HeldMaxParked, fmt.Errorf("%d messages are parked or more, at most %d may be", n, most)))
 			w.yield()
 			if !wait.Sleep(s.ctx, parkedCheck) {
 				return false

@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/firstseen/firstseen/consumer/internal/fetch"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/handlers"
@@ -140,8 +141,8 @@ type Topic struct {
 }
 
 // message says how a record becomes a message.
-func (t *Topic) message() settings {
-	return settings{rule: t.Identity, tenantHeader: t.TenantHeader, fingerprint: t.Fingerprint}
+func (t *Topic) message() fetch.Settings {
+	return fetch.Settings{Rule: t.Identity, TenantHeader: t.TenantHeader, Fingerprint: t.Fingerprint}
 }
 
 // StartAt is where reading begins.
@@ -259,8 +260,8 @@ func (c Config) WithDefaults() Config {
 }
 
 // fetching is how the config has partitions fetched.
-func (c *Config) fetching() fetchConfig {
-	return fetchConfig{wait: c.FetchWait, bytes: c.FetchBytes, bufferBytes: c.BufferBytes, interval: c.MetadataInterval}
+func (c *Config) fetching() fetch.Config {
+	return fetch.Config{Wait: c.FetchWait, Bytes: c.FetchBytes, BufferBytes: c.BufferBytes, Interval: c.MetadataInterval}
 }
 
 func (c *Config) setDefaults() {

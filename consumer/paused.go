@@ -22,7 +22,7 @@ func (w *worker) unpaused() bool {
 		paused, changed := s.c.processor.Paused(p.Topic, p.Partition)
 		if !paused {
 			if rested {
-				p.resume(w.next)
+				p.Resume(w.next)
 				return w.await()
 			}
 			return true

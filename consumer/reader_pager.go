@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/fetch"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
 )
@@ -14,7 +15,7 @@ import (
 // pager takes one partition through its range.
 type pager struct {
 	*pass
-	partition  *partition
+	partition  *fetch.Partition
 	next, end  int64     // what is left to read
 	shortSince time.Time // since when the partition ends below the range's end; zero: it does not
 }
@@ -43,12 +44,12 @@ func (g *pager) await() bool {
 	look := time.NewTicker(g.reader.cfg.FetchWait)
 	defer look.Stop()
 	for g.ctx.Err() == nil {
-		if g.partition.beyond(g.next) {
+		if g.partition.Beyond(g.next) {
 			return true
 		}
 		select {
 		case <-g.ctx.Done():
-		case <-g.partition.data.C:
+		case <-g.partition.Data.C:
 		case <-look.C:
 			g.look()
 		}
@@ -58,14 +59,14 @@ func (g *pager) await() bool {
 
 // page hands the next page over.
 func (g *pager) page() error {
-	t := g.partition.take(g.reader.cfg.MaxBatch, g.reader.cfg.MaxBatchBytes)
-	defer func() { g.reader.memory.Give(g.partition.done(t.next)) }()
-	next := min(t.next, g.end)
+	t := g.partition.Take(g.reader.cfg.MaxBatch, g.reader.cfg.MaxBatchBytes)
+	defer func() { g.reader.memory.Give(g.partition.Done(t.Next)) }()
+	next := min(t.Next, g.end)
 	if next == g.next {
 		return nil
 	}
 	b := g.partition
-	page := Page{Topic: b.Topic, TopicID: b.topicID, Partition: b.Partition, Messages: g.decode(t.records), Next: next}
+	page := Page{Topic: b.Topic, TopicID: b.TopicID, Partition: b.Partition, Messages: g.decode(t.Records), Next: next}
 	if err := g.f(g.ctx, page); err != nil {
 		return fmt.Errorf("page %s@%d: %w", b, g.next, err)
 	}
@@ -78,7 +79,7 @@ func (g *pager) decode(records []*wire.Record) []dedup.Message {
 	messages := make([]dedup.Message, 0, len(records))
 	for _, r := range records {
 		if r.Offset < g.end {
-			messages = append(messages, g.partition.message(r))
+			messages = append(messages, g.partition.Message(r))
 		}
 	}
 	return messages
@@ -87,7 +88,7 @@ func (g *pager) decode(records []*wire.Record) []dedup.Message {
 // look finds out why nothing comes. Where compaction took the range's last messages and all behind them, no fetch ever
 // moves on.
 func (g *pager) look() {
-	if !g.partition.stalled() {
+	if !g.partition.Stalled() {
 		return
 	}
 	found, err := g.probe(g.next)
@@ -98,14 +99,14 @@ func (g *pager) look() {
 		// A broker also answers nothing for what its tiered storage is slow to give. Only what was never tiered can be
 		// missing at the end, so that nothing being there too is the proof.
 		if last, err := g.probe(g.end - 1); err == nil && last.Next == g.end-1 {
-			g.partition.readFrom(g.end, nil)
+			g.partition.ReadFrom(g.end, nil)
 		}
 	}
 }
 
 // probe peeks at the partition, and takes no answer of a broker that throttles for one.
 func (g *pager) probe(offset int64) (wire.Fetched, error) {
-	found, err := g.fetching.peek(g.partition, offset)
+	found, err := g.fetching.Peek(g.partition, offset)
 	if err == nil && found.LastStable < 0 {
 		err = wire.ErrThrottled
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/consumer/internal/fetch"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 )
 
@@ -48,16 +49,16 @@ func TestPagesHoldNoRecordTwiceWhereTwoLeadersAnswered(t *testing.T) {
 					return nil
 				})
 				defer p.finish()
-				g := &pager{pass: p, partition: newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, topic.message()), end: 35}
-				g.partition.readFrom(0, nil)
+				g := &pager{pass: p, partition: fetch.NewPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, topic.message()), end: 35}
+				g.partition.ReadFrom(0, nil)
 				for _, a := range answers {
 					f := recordsAt(a[0], a[1])
 					require.True(t, r.memory.Try(f.Bytes()))
-					if !g.partition.add(f) {
+					if !g.partition.Add(f) {
 						r.memory.Give(f.Bytes())
 					}
 				}
-				for g.partition.beyond(g.next) && g.next < g.end {
+				for g.partition.Beyond(g.next) && g.next < g.end {
 					require.NoError(t, g.page())
 				}
 				require.Len(t, got, 35)
@@ -65,7 +66,7 @@ func TestPagesHoldNoRecordTwiceWhereTwoLeadersAnswered(t *testing.T) {
 					require.EqualValues(t, i, offset)
 				}
 				require.EqualValues(t, 35, g.next)
-				r.memory.Give(g.partition.discard())
+				r.memory.Give(g.partition.Discard())
 				require.Zero(t, r.memory.Used())
 			})
 		}

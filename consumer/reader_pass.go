@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/firstseen/firstseen/consumer/internal/fetch"
 	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
@@ -17,8 +18,8 @@ type pass struct {
 	cluster    *holds.Place // of looks at the cluster
 	settings   Topic
 	topic      wire.Topic // as it was at the start
-	partitions map[wire.TopicPartition]*partition
-	fetching   *fetching
+	partitions map[wire.TopicPartition]*fetch.Partition
+	fetching   *fetch.Fetcher
 	f          func(context.Context, Page) error
 
 	ctx        context.Context // ends when the ranges are read, or with the first error
@@ -29,12 +30,12 @@ type pass struct {
 func newPass(ctx context.Context, r *Reader, settings Topic, f func(context.Context, Page) error) *pass {
 	p := &pass{
 		reader: r, cluster: r.holds.Place(holds.TopicKind, settings.Name), settings: settings, f: f,
-		partitions: map[wire.TopicPartition]*partition{},
+		partitions: map[wire.TopicPartition]*fetch.Partition{},
 	}
 	p.ctx, p.fail = context.WithCancelCause(ctx)
-	p.fetching = &fetching{
-		cfg: r.cfg.fetching(), wire: r.wire, memory: r.memory, holds: r.holds, log: r.cfg.Logger, telemetry: r.telemetry.fetches,
-		decider: p, ctx: p.ctx, partitions: p.partitions,
+	p.fetching = &fetch.Fetcher{
+		Config: r.cfg.fetching(), Wire: r.wire, Memory: r.memory, Holds: r.holds, Log: r.cfg.Logger, Telemetry: r.telemetry.fetches,
+		Decider: p, Ctx: p.ctx, Partitions: p.partitions,
 	}
 	return p
 }
@@ -46,7 +47,7 @@ func (p *pass) run(ranges []Range) error {
 	if err != nil || len(pagers) == 0 {
 		return err
 	}
-	p.fetching.startLoops()
+	p.fetching.StartLoops()
 	p.goroutines.Go(p.watch)
 	p.goroutines.Go(func() { p.reader.holds.Run(p.ctx) })
 	var reading sync.WaitGroup
@@ -66,10 +67,10 @@ func (p *pass) run(ranges []Range) error {
 func (p *pass) finish() {
 	p.fail(nil)
 	p.goroutines.Wait()
-	p.fetching.finish()
+	p.fetching.Finish()
 	p.cluster.Leave()
 	for _, b := range p.partitions {
-		b.unheld()
+		b.Unheld()
 	}
 }
 
@@ -89,10 +90,10 @@ func (p *pass) begin(ranges []Range) (pagers []*pager, err error) {
 		if r.From >= end {
 			continue
 		}
-		b := newPartition(wire.TopicPartition{Topic: topic.Name, Partition: r.Partition}, topic, p.settings.message())
-		b.heldIn(p.reader.holds)
-		b.end = end
-		b.readFrom(r.From, nil)
+		b := fetch.NewPartition(wire.TopicPartition{Topic: topic.Name, Partition: r.Partition}, topic, p.settings.message())
+		b.HeldIn(p.reader.holds)
+		b.End = end
+		b.ReadFrom(r.From, nil)
 		p.partitions[b.TopicPartition] = b
 		pagers = append(pagers, &pager{pass: p, partition: b, next: r.From, end: end})
 	}
@@ -122,30 +123,30 @@ func (p *pass) Refresh() {
 	case now.Err == nil && now.ID != p.topic.ID:
 		p.fail(errors.New("it was deleted and created again meanwhile"))
 	default:
-		p.fetching.follow(found)
+		p.fetching.Follow(found)
 	}
 }
 
 // OutOfRange ends the pass where messages were deleted, or goes on behind them.
-func (p *pass) OutOfRange(b *partition) {
-	at, first, ok := p.fetching.firstLeft(b)
-	first = min(first, b.end)
+func (p *pass) OutOfRange(b *fetch.Partition) {
+	at, first, ok := p.fetching.FirstLeft(b)
+	first = min(first, b.End)
 	switch {
 	case !ok:
 	case at >= first:
-		b.nameEpochs(false) // a leader that keeps none has nothing after any
-		b.backOff(errorPause) // a leader that is new is behind for a moment; if it stays so, the pager gives up
+		b.NameEpochs(false)         // a leader that keeps none has nothing after any
+		b.BackOff(fetch.ErrorPause) // a leader that is new is behind for a moment; if it stays so, the pager gives up
 	case p.reader.cfg.OnLoss == Continue:
-		p.fetching.skipLost(b, at, first)
+		p.fetching.SkipLost(b, at, first)
 	default:
 		p.fail(fmt.Errorf("messages %s@%d to %d were deleted before they were read", b, at, first-1))
 	}
 }
 
 // Undecodable ends the pass.
-func (p *pass) Undecodable(_ *partition, _ int64, err error) { p.fail(err) }
+func (p *pass) Undecodable(_ *fetch.Partition, _ int64, err error) { p.fail(err) }
 
 // Diverged ends the pass.
-func (p *pass) Diverged(b *partition, err error) {
+func (p *pass) Diverged(b *fetch.Partition, err error) {
 	p.fail(fmt.Errorf("partition %d was cut off while it was read: %w", b.Partition, err))
 }

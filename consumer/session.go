@@ -13,6 +13,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/fetch"
 	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
@@ -28,8 +29,8 @@ type session struct {
 	offsets    offsets
 
 	log        *slog.Logger
-	partitions map[wire.TopicPartition]*partition
-	fetching   *fetching
+	partitions map[wire.TopicPartition]*fetch.Partition
+	fetching   *fetch.Fetcher
 
 	ctx        context.Context // ends when the partitions must be given up; work, when open batches must end too
 	giveUp     context.CancelCauseFunc
@@ -47,15 +48,15 @@ var (
 func newSession(c *Consumer, g *kafka.Generation, topics map[string]wire.Topic) *session {
 	s := &session{
 		c: c, generation: g, topics: topics, log: c.log.With("generation", g.ID),
-		partitions: map[wire.TopicPartition]*partition{},
+		partitions: map[wire.TopicPartition]*fetch.Partition{},
 		offsets:    offsets{done: map[wire.TopicPartition]wire.Reading{}, committed: map[wire.TopicPartition]wire.Reading{}},
 		done:       make(chan struct{}),
 	}
 	s.ctx, s.giveUp = context.WithCancelCause(context.Background())
 	s.work, s.abandon = context.WithCancel(context.Background())
-	s.fetching = &fetching{
-		cfg: c.cfg.fetching(), wire: c.wire, memory: c.memory, holds: c.holds, log: s.log, telemetry: c.telemetry.fetches,
-		decider: s, ctx: s.ctx, partitions: s.partitions,
+	s.fetching = &fetch.Fetcher{
+		Config: c.cfg.fetching(), Wire: c.wire, Memory: c.memory, Holds: c.holds, Log: s.log, Telemetry: c.telemetry.fetches,
+		Decider: s, Ctx: s.ctx, Partitions: s.partitions,
 	}
 	return s
 }
@@ -106,7 +107,7 @@ func (s *session) consume() {
 	s.c.telemetry.rebalances.Add(s.ctx, 1, s.c.telemetry.ofGroup...)
 	s.goroutines.Go(s.watch)
 	s.goroutines.Go(s.commitOften)
-	s.fetching.startLoops()
+	s.fetching.StartLoops()
 	for _, p := range s.partitions {
 		s.goroutines.Go(newWorker(s, p).run)
 	}
@@ -121,8 +122,8 @@ func (s *session) assigned() bool {
 		for _, a := range assignments {
 			tp := wire.TopicPartition{Topic: topic, Partition: int32(a.ID)}
 			parts = append(parts, tp)
-			p := newPartition(tp, s.topics[topic], s.c.topic(topic).message())
-			p.heldIn(s.c.holds)
+			p := fetch.NewPartition(tp, s.topics[topic], s.c.topic(topic).message())
+			p.HeldIn(s.c.holds)
 			s.partitions[tp] = p
 		}
 	}
@@ -137,7 +138,7 @@ func (s *session) assigned() bool {
 			return false
 		}
 		for _, p := range s.partitions {
-			p.waitFor(err)
+			p.WaitFor(err)
 		}
 		retry.Wait(s.ctx)
 	}
@@ -228,9 +229,9 @@ func (s *session) fault(err error) {
 }
 
 func (s *session) drained() {
-	s.fetching.finish()
+	s.fetching.Finish()
 	for _, p := range s.partitions {
-		p.unheld()
+		p.Unheld()
 	}
 	s.c.commits.Leave()
 	s.log.Info("partitions given up", "partitions", len(s.partitions), "because", s.cause())
@@ -241,9 +242,9 @@ func (s *session) drained() {
 func (s *session) watch() {
 	for wait.Sleep(s.ctx, s.c.cfg.MetadataInterval) {
 		s.Refresh()
-		s.fetching.listen()
+		s.fetching.Listen()
 		for _, p := range s.partitions {
-			p.lookForOpenTransaction()
+			p.LookForOpenTransaction()
 		}
 	}
 }
@@ -266,7 +267,7 @@ func (s *session) Refresh() {
 			return
 		}
 	}
-	s.fetching.follow(found)
+	s.fetching.Follow(found)
 }
 
 func changed(name string, before, now wire.Topic, subscribed bool) error {

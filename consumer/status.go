@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/firstseen/firstseen/consumer/internal/fetch"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
 )
@@ -121,18 +122,18 @@ func (c *Consumer) topicStatus(list []holds.Hold) []TopicStatus {
 func topicOf(partition string) string { return partition[:strings.LastIndexByte(partition, '/')] }
 
 // partitionStatus is a partition's, given its position and the committed offset.
-func partitionStatus(p *partition, next, committed int64, now time.Time) PartitionStatus {
-	at := p.facts()
+func partitionStatus(p *fetch.Partition, next, committed int64, now time.Time) PartitionStatus {
+	at := p.Facts()
 	st := PartitionStatus{Topic: p.Topic, Partition: p.Partition, Next: next, Committed: committed,
-		End: at.lastStable, HighWatermark: at.highWatermark, Lag: -1, OpenTransaction: at.openTransaction}
-	if next >= 0 && at.lastStable >= 0 {
-		st.Lag = max(0, at.lastStable-next)
+		End: at.LastStable, HighWatermark: at.HighWatermark, Lag: -1, OpenTransaction: at.OpenTransaction}
+	if next >= 0 && at.LastStable >= 0 {
+		st.Lag = max(0, at.LastStable-next)
 		st.CaughtUp = st.Lag == 0
 	}
-	if at.oldest.UnixMilli() > 0 && !st.CaughtUp { // before 1970: it has none
-		st.LagTime = max(0, now.Sub(at.oldest))
+	if at.Oldest.UnixMilli() > 0 && !st.CaughtUp { // before 1970: it has none
+		st.LagTime = max(0, now.Sub(at.Oldest))
 	}
-	if h := p.held(); h != nil {
+	if h := p.Held(); h != nil {
 		st.Held, st.HeldSince = h.Code, h.Since
 	}
 	return st

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/firstseen/firstseen/consumer/internal/fetch"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/instruments"
@@ -39,7 +40,7 @@ type telemetry struct {
 	process, batch                         metric.Float64Histogram
 
 	ofGroup []metric.AddOption
-	fetches *fetchTelemetry
+	fetches *fetch.Telemetry
 }
 
 func newTelemetry(cfg *Config) *telemetry {
@@ -61,7 +62,7 @@ func newTelemetry(cfg *Config) *telemetry {
 		t.base = []attribute.KeyValue{instruments.Group.String(cfg.Group)}
 	}
 	t.ofGroup = instruments.Add(t.base...)
-	t.fetches = newFetchTelemetry(m, t.tracer, t.base)
+	t.fetches = fetch.NewTelemetry(m, t.tracer, t.base)
 	if cfg.Group != "" {
 		t.begin(cfg.Topics)
 	}
@@ -75,7 +76,7 @@ func (t *telemetry) begin(topics []Topic) {
 	for _, topic := range topics {
 		t.consumed.Add(ctx, 0, t.receiving(topic.Name)...)
 		t.fences.Add(ctx, 0, t.about(topic.Name)...)
-		t.fetches.skipped(topic.Name, 0)
+		t.fetches.Skipped(topic.Name, 0)
 		for _, reason := range []string{HeldPostgres, HeldReadOnly, HeldLocked, HeldHandler, failedFenced, failedMoved, failedAbandoned} {
 			t.failures.Add(ctx, 0, t.about(topic.Name, instruments.Reason.String(reason))...)
 		}
@@ -91,7 +92,7 @@ func (t *telemetry) about(topic string, more ...attribute.KeyValue) []metric.Add
 }
 
 func (t *telemetry) receiving(topic string) []metric.AddOption {
-	return t.about(topic, instruments.Kafka, instruments.Operation.String(fetchOperation))
+	return t.about(topic, instruments.Kafka, instruments.Operation.String(fetch.Operation))
 }
 
 // batches is what a worker measures its batches with.

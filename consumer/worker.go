@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/fetch"
 	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
@@ -23,7 +24,7 @@ import (
 // batch. It alone uses the position.
 type worker struct {
 	session   *session
-	partition *partition
+	partition *fetch.Partition
 	position  *dedup.Position
 	log       *slog.Logger
 	telemetry *batches
@@ -39,7 +40,7 @@ type worker struct {
 	parkedSince time.Time // when the parked messages have to be counted next; zero: none were parked
 }
 
-func newWorker(s *session, p *partition) *worker {
+func newWorker(s *session, p *fetch.Partition) *worker {
 	return &worker{session: s, partition: p, log: s.log.With("partition", p.String()), limit: s.c.cfg.MaxBatch,
 		telemetry:   s.c.telemetry.batches(p.TopicPartition),
 		parkedSince: time.Unix(0, 0)} // count first: owners before may have left as many as there may be
@@ -81,10 +82,10 @@ func (w *worker) start() bool {
 		case err == nil:
 			s.offsets.processed(p.TopicPartition, at)
 			w.tellProgress()
-			p.readFrom(at.Offset, at.Epoch)
+			p.ReadFrom(at.Offset, at.Epoch)
 			return true
 		case s.ctx.Err() == nil:
-			p.waitFor(err)
+			p.WaitFor(err)
 			retry.Wait(s.ctx)
 		}
 	}
@@ -105,7 +106,7 @@ func (w *worker) acquire(ctx context.Context) (at wire.Reading, hold, err error)
 	facts := startFacts{
 		committed: committed, hasCommit: hasCommit,
 		position: wire.Reading{Offset: w.position.Next, Epoch: w.position.LeaderEpoch}, hasPosition: w.position.Known,
-		positionID: w.position.TopicID, topicID: p.topicID,
+		positionID: w.position.TopicID, topicID: p.TopicID,
 		onReset: cfg.OnReset, onPostgresBehind: cfg.OnPostgresBehind,
 	}
 	begin := facts.decide()
@@ -123,18 +124,18 @@ func (w *worker) acquire(ctx context.Context) (at wire.Reading, hold, err error)
 		w.caution.handled = w.position.Next
 	}
 	w.caution.begin(at.Offset, cfg.MaxBatch)
-	return at, nil, store.Reposition(ctx, w.position, at.Offset, p.topicID, at.Epoch)
+	return at, nil, store.Reposition(ctx, w.position, at.Offset, p.TopicID, at.Epoch)
 }
 
 // resolve finds out whether the log still is the one that was read, and where reading begins.
 func (w *worker) resolve(ctx context.Context, begin start) (at wire.Reading, hold, err error) {
 	p := w.partition
-	found, named, err := w.session.c.wire.Parted(ctx, p.TopicPartition, p.topicID, begin.read)
+	found, named, err := w.session.c.wire.Parted(ctx, p.TopicPartition, p.TopicID, begin.read)
 	if err != nil {
 		return at, nil, holding.Kafka(err)
 	}
-	p.nameEpochs(named)
-	if found != nil && (p.topicID == uuid.Nil || p.topicID != w.position.TopicID) {
+	p.NameEpochs(named)
+	if found != nil && (p.TopicID == uuid.Nil || p.TopicID != w.position.TopicID) {
 		found.Exact = false // it may have been made anew, and have nothing in common with what was read
 	}
 	switch {
@@ -220,7 +221,7 @@ func (w *worker) cutOffHold(reason error) error {
 // endsBelow asks with a fetch whether an offset beyond the last stable one is beyond the end too: a group that was
 // taken over may stand within an open transaction.
 func (w *worker) endsBelow(offset int64) (bool, error) {
-	_, err := w.session.fetching.peek(w.partition, offset)
+	_, err := w.session.fetching.Peek(w.partition, offset)
 	if errors.Is(err, kerr.OffsetOutOfRange) {
 		return true, nil
 	}
@@ -242,12 +243,12 @@ func (w *worker) await() bool {
 	look := time.NewTimer(idleLooks * w.session.c.cfg.MetadataInterval)
 	defer look.Stop()
 	for w.session.ctx.Err() == nil {
-		if len(w.messages) > 0 || w.partition.beyond(w.next) {
+		if len(w.messages) > 0 || w.partition.Beyond(w.next) {
 			return true
 		}
 		select {
 		case <-w.session.ctx.Done():
-		case <-w.partition.data.C:
+		case <-w.partition.Data.C:
 		case <-look.C:
 			return true
 		}
@@ -260,13 +261,13 @@ func (w *worker) await() bool {
 func (w *worker) fill() {
 	cfg := &w.session.c.cfg
 	for len(w.messages) < w.limit {
-		t := w.partition.take(w.limit-len(w.messages), cfg.MaxBatchBytes-w.size)
-		w.next = max(w.next, t.next)
-		if len(t.records) == 0 {
+		t := w.partition.Take(w.limit-len(w.messages), cfg.MaxBatchBytes-w.size)
+		w.next = max(w.next, t.Next)
+		if len(t.Records) == 0 {
 			return
 		}
-		w.decode(t.records)
-		w.telemetry.taken(len(t.records))
+		w.decode(t.Records)
+		w.telemetry.taken(len(t.Records))
 	}
 }
 
@@ -276,14 +277,14 @@ func (w *worker) tellProgress() {
 	if len(w.messages) > 0 {
 		front = w.messages[0].Timestamp
 	}
-	w.partition.progress(front)
+	w.partition.Progress(front)
 }
 
 // decode turns records into messages, and looks for their IDs.
 func (w *worker) decode(records []*wire.Record) {
 	w.messages = slices.Grow(w.messages, len(records))
 	for _, r := range records {
-		w.messages = append(w.messages, w.partition.message(r))
+		w.messages = append(w.messages, w.partition.Message(r))
 		w.size += r.Size()
 	}
 }
@@ -293,7 +294,7 @@ func (w *worker) attempt(n int, next int64) error {
 	began := time.Now()
 	ctx, span := w.telemetry.begin(w.session.work, w.messages[:n])
 	result, err := w.caution.process(ctx, handlers.Batch{Position: w.position, Next: next,
-		LeaderEpoch: w.partition.epochAt(next), Messages: w.messages[:n]})
+		LeaderEpoch: w.partition.EpochAt(next), Messages: w.messages[:n]})
 	w.telemetry.end(span, began, n, err)
 	if err != nil {
 		return err
@@ -321,11 +322,11 @@ func (w *worker) cut() (n int, next int64) {
 // drop forgets the first n messages, which are done, and reports how far the partition is done.
 func (w *worker) drop(n int, next int64) {
 	s := w.session
-	s.offsets.processed(w.partition.TopicPartition, wire.Reading{Offset: next, Epoch: w.partition.epochAt(next)})
+	s.offsets.processed(w.partition.TopicPartition, wire.Reading{Offset: next, Epoch: w.partition.EpochAt(next)})
 	for i := range w.messages[:n] {
 		w.size -= w.messages[i].Size()
 	}
-	s.c.memory.Give(w.partition.done(next))
+	s.c.memory.Give(w.partition.Done(next))
 	if w.messages = w.messages[n:]; len(w.messages) == 0 {
 		w.messages = nil // a handler that was left behind may still read it
 	}
@@ -344,7 +345,7 @@ func (w *worker) recover(err error, n int, retry wait.Backoff) bool {
 		done, _ := slices.BinarySearchFunc(w.messages, moved.Next, func(m dedup.Message, next int64) int {
 			return cmp.Compare(m.Offset, next)
 		})
-		w.position.Next, w.position.LeaderEpoch = moved.Next, w.partition.epochAt(moved.Next)
+		w.position.Next, w.position.LeaderEpoch = moved.Next, w.partition.EpochAt(moved.Next)
 		w.drop(done, moved.Next)
 		return true
 	case errors.Is(err, dedup.ErrFenced), moved != nil:
@@ -359,7 +360,7 @@ func (w *worker) recover(err error, n int, retry wait.Backoff) bool {
 	w.telemetry.failed(holding.CodeOf(err))
 	w.limit = w.caution.failed(s.ctx, err, n, w.limit)
 	pause := retry.Next()
-	w.partition.waitFor(err, "offset", w.position.Next, "messages", n)
+	w.partition.WaitFor(err, "offset", w.position.Next, "messages", n)
 	w.yield()
 	defer w.resume()
 	return wait.Sleep(s.ctx, pause)
@@ -376,13 +377,13 @@ func (w *worker) yield() {
 
 func (w *worker) resume() {
 	if w.yielded {
-		w.partition.resume(w.next)
+		w.partition.Resume(w.next)
 		w.yielded = false
 	}
 }
 
 // rest gives up all that is fetched and not processed.
 func (w *worker) rest() {
-	w.session.c.memory.Give(w.partition.rest())
+	w.session.c.memory.Give(w.partition.Rest())
 	w.messages, w.size, w.next = nil, 0, w.position.Next
 }

@@ -1,4 +1,5 @@
-// Package holding says why a partition, a topic or a replay waits, by the codes of dedup/holds, and tells Postgres of it.
+// Package holding says why a partition, a topic or a replay waits, by the codes of dedup/holds, and tells Postgres of
+// it.
 package holding
 
 import (

@@ -1,6 +1,6 @@
-// Package wire is the Kafka protocol as far as it is ours: what kafka-go encodes too narrowly, or whose errors it loses.
-// Requests go out over the connections of a kafka.Transport; records come in, decoded as far as there is memory for them,
-// with what they cost. It knows nothing of groups' members, of buffers, nor of Postgres.
+// Package wire is the Kafka protocol as far as it is ours: what kafka-go encodes too narrowly, or whose errors it
+// loses. Requests go out over the connections of a kafka.Transport; records come in, decoded as far as there is memory
+// for them, with what they cost. It knows nothing of groups' members, of buffers, nor of Postgres.
 //
 // In reading order:
 //

@@ -1,4 +1,4 @@
-package consumer
+package fetch
 
 import (
 	"math"
@@ -13,13 +13,13 @@ import (
 	"github.com/firstseen/firstseen/dedup/holds"
 )
 
-// partition is one assigned partition's buffer: a fetch loop fills it, its worker empties it.
-type partition struct {
+// Partition is one assigned partition's buffer: a fetch loop fills it, its worker empties it.
+type Partition struct {
 	wire.TopicPartition
-	topicID  uuid.UUID
-	settings settings
-	data     *wait.Bell // for the worker: there is something to take
-	end      int64      // where fetching ends; a consumer's goes on for ever
+	TopicID  uuid.UUID
+	settings Settings
+	Data     *wait.Bell // for the worker: there is something to take
+	End      int64      // where fetching ends; a consumer's goes on for ever
 
 	waits   *holds.Place // of the worker, before it tries again
 	stopped *holds.Place // of the fetching
@@ -49,33 +49,34 @@ type partition struct {
 	stalledSince              time.Time // zero: none seen
 }
 
-func newPartition(tp wire.TopicPartition, topic wire.Topic, settings settings) *partition {
-	p := &partition{TopicPartition: tp, topicID: topic.ID, settings: settings, data: wait.NewBell(), end: math.MaxInt64,
+// NewPartition is an empty buffer, which is read from nowhere yet.
+func NewPartition(tp wire.TopicPartition, topic wire.Topic, settings Settings) *Partition {
+	p := &Partition{TopicPartition: tp, TopicID: topic.ID, settings: settings, Data: wait.NewBell(), End: math.MaxInt64,
 		leader: -1, leaderEpoch: -1, lastStable: -1, highWatermark: -1}
-	p.heldIn(nil)
+	p.HeldIn(nil)
 	if m, err := topic.Led(tp.Partition); err == nil {
 		p.lead(m)
 	}
 	return p
 }
 
-func (p *partition) lead(m wire.Partition) {
+func (p *Partition) lead(m wire.Partition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.leader, p.leaderEpoch = m.Leader, m.LeaderEpoch
 }
 
 // at is the request for the least there is from an offset on, and the broker to ask.
-func (p *partition) at(offset int64) (leader int32, part wire.FetchPartition) {
+func (p *Partition) at(offset int64) (leader int32, part wire.FetchPartition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.leader, wire.FetchPartition{Topic: p.Topic, TopicID: p.topicID, Partition: p.Partition,
+	return p.leader, wire.FetchPartition{Topic: p.Topic, TopicID: p.TopicID, Partition: p.Partition,
 		LeaderEpoch: p.leaderEpoch, Offset: offset, MaxBytes: 1}
 }
 
-// readFrom begins, or begins again, to fetch at an offset. epoch is the leader epoch of the last message before; nil: not
-// known.
-func (p *partition) readFrom(next int64, epoch *int32) {
+// ReadFrom begins, or begins again, to fetch at an offset. epoch is the leader epoch of the last message before; nil:
+// not known.
+func (p *Partition) ReadFrom(next int64, epoch *int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.next, p.reading = next, true
@@ -85,23 +86,23 @@ func (p *partition) readFrom(next int64, epoch *int32) {
 	}
 }
 
-// stopReading has no more fetched until readFrom.
-func (p *partition) stopReading() {
+// StopReading has no more fetched until readFrom.
+func (p *Partition) StopReading() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reading = false
 }
 
-// backOff keeps the partition out of the next fetches.
-func (p *partition) backOff(d time.Duration) {
+// BackOff keeps the partition out of the next fetches.
+func (p *Partition) BackOff(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pausedUntil = time.Now().Add(d)
 }
 
-// add takes in what was fetched, and says whether that was anything new: where a partition moves while it is being
+// Add takes in what was fetched, and says whether that was anything new: where a partition moves while it is being
 // fetched, both leaders may answer; where it was paused and resumed meanwhile, it may have gone back.
-func (p *partition) add(f *wire.Fetched) bool {
+func (p *Partition) Add(f *wire.Fetched) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if f.LastStable >= 0 { // a broker that throttles tells nothing
@@ -120,49 +121,49 @@ func (p *partition) add(f *wire.Fetched) bool {
 	p.costs = append(p.costs, f.Costs...)
 	p.bytes += f.Bytes()
 	p.next = f.Next
-	p.data.Ring()
+	p.Data.Ring()
 	return true
 }
 
-// stalled says whether the last answer brought nothing new, or an error.
-func (p *partition) stalled() bool {
+// Stalled says whether the last answer brought nothing new, or an error.
+func (p *Partition) Stalled() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.dry || time.Now().Before(p.pausedUntil)
 }
 
-// taken is a run of records, and the offset that comes after it.
-type taken struct {
-	records []*wire.Record
-	next    int64
+// Taken is a run of records, and the offset that comes after it.
+type Taken struct {
+	Records []*wire.Record
+	Next    int64
 }
 
-// beyond says whether anything is there past an offset: records, or a gap to move over.
-func (p *partition) beyond(next int64) bool {
+// Beyond says whether anything is there past an offset: records, or a gap to move over.
+func (p *Partition) Beyond(next int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.records) > 0 || p.reading && p.next > next
 }
 
-// take gives the first records, up to the limits but at least one. Where it empties the buffer, next lies past
+// Take gives the first records, up to the limits but at least one. Where it empties the buffer, next lies past
 // the gaps and control records that follow. What they cost is given back by done.
-func (p *partition) take(maxRecords, maxBytes int) taken {
+func (p *Partition) Take(maxRecords, maxBytes int) Taken {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t := taken{next: p.next}
+	t := Taken{Next: p.next}
 	if len(p.records) > 0 {
 		p.front = p.oldestWaiting()
 		n := p.fitting(maxRecords, maxBytes)
-		t.records = slices.Clone(p.records[:n]) // else what is left keeps those that are done
+		t.Records = slices.Clone(p.records[:n]) // else what is left keeps those that are done
 		clear(p.records[:n])
 		if p.records = p.records[n:]; len(p.records) == 0 {
 			p.records = nil
-		} else if t.next = 0; n > 0 { // and not the next record's offset: that may be another epoch's
-			t.next = t.records[n-1].Offset + 1
+		} else if t.Next = 0; n > 0 { // and not the next record's offset: that may be another epoch's
+			t.Next = t.Records[n-1].Offset + 1
 		}
 	}
 	n := 0
-	for ; n < len(p.costs) && p.costs[n].Next <= t.next; n++ {
+	for ; n < len(p.costs) && p.costs[n].Next <= t.Next; n++ {
 		p.bytes -= p.costs[n].Bytes
 	}
 	p.taken = append(p.taken, p.costs[:n]...)
@@ -174,7 +175,7 @@ func (p *partition) take(maxRecords, maxBytes int) taken {
 }
 
 // fitting is how many of the first records are within the limits.
-func (p *partition) fitting(maxRecords, maxBytes int) (n int) {
+func (p *Partition) fitting(maxRecords, maxBytes int) (n int) {
 	for size := 0; n < len(p.records) && n < maxRecords; n++ {
 		size += p.records[n].Size()
 		if size > maxBytes && (n > 0 || maxBytes <= 0) {
@@ -184,8 +185,8 @@ func (p *partition) fitting(maxRecords, maxBytes int) (n int) {
 	return n
 }
 
-// done says that what was taken is done up to an offset, and returns what it cost.
-func (p *partition) done(next int64) (bytes int) {
+// Done says that what was taken is done up to an offset, and returns what it cost.
+func (p *Partition) Done(next int64) (bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
@@ -197,30 +198,30 @@ func (p *partition) done(next int64) (bytes int) {
 }
 
 // empty gives up all that is fetched and not done, and returns what it cost.
-func (p *partition) empty() (bytes int) {
+func (p *Partition) empty() (bytes int) {
 	bytes = p.bytes + p.taken.Total()
 	p.bytes, p.records, p.costs, p.taken = 0, nil, nil, nil
 	return bytes
 }
 
-// discard empties the buffer, for good, and returns what it cost.
-func (p *partition) discard() (bytes int) {
+// Discard empties the buffer, for good, and returns what it cost.
+func (p *Partition) Discard() (bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reading = false
 	return p.empty()
 }
 
-// rest gives up what is fetched and what the worker has taken, until resume, and returns what it cost.
-func (p *partition) rest() (bytes int) {
+// Rest gives up what is fetched and what the worker has taken, until resume, and returns what it cost.
+func (p *Partition) Rest() (bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.front, p.resting = p.oldestWaiting(), true
 	return p.empty()
 }
 
-// resume begins to fetch again, at an offset, unless a person's decision is waited for.
-func (p *partition) resume(next int64) {
+// Resume begins to fetch again, at an offset, unless a person's decision is waited for.
+func (p *Partition) Resume(next int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.next, p.resting = next, false
@@ -230,61 +231,62 @@ func (p *partition) resume(next int64) {
 	}
 }
 
-// epochAt is the leader epoch of the last message before a position; nil: not known.
-func (p *partition) epochAt(next int64) *int32 {
+// EpochAt is the leader epoch of the last message before a position; nil: not known.
+func (p *Partition) EpochAt(next int64) *int32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.epochs.At(next)
 }
 
 // lastEpoch is what the next fetch names; nil: nothing. Call it with mu held.
-func (p *partition) lastEpoch() *int32 {
+func (p *Partition) lastEpoch() *int32 {
 	if p.unnamed {
 		return nil
 	}
 	return p.epochs.At(p.next)
 }
 
-// read is how far the partition was fetched.
-func (p *partition) read() wire.Reading {
+// Read is how far the partition was fetched.
+func (p *Partition) Read() wire.Reading {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return wire.Reading{Offset: p.next, Epoch: p.lastEpoch()}
 }
 
-// nameEpochs says whether fetches may name the epoch that was read last.
-func (p *partition) nameEpochs(named bool) {
+// NameEpochs says whether fetches may name the epoch that was read last.
+func (p *Partition) NameEpochs(named bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.unnamed = !named
 }
 
-// oldestWaiting is the timestamp of the first message that is there and not processed; zero: none is there. Call it with
-// mu held.
-func (p *partition) oldestWaiting() time.Time {
+// oldestWaiting is the timestamp of the first message that is there and not processed; zero: none is there. Call it
+// with mu held.
+func (p *Partition) oldestWaiting() time.Time {
 	if p.front.IsZero() && len(p.records) > 0 {
 		return time.UnixMilli(p.records[0].Timestamp)
 	}
 	return p.front
 }
 
-// partitionFacts are where a buffer stands, as of one moment.
-type partitionFacts struct {
-	next                      int64     // the offset to fetch next
-	lastStable, highWatermark int64     // -1: not known yet
-	oldest                    time.Time // of the first message that is there and not processed; zero: none is
-	openTransaction           time.Time // since when one is known to hold the partition back; zero: none does
-	bytes                     int       // of what is fetched and not taken
-	resting                   bool
+// Facts are where a buffer stands, as of one moment.
+type Facts struct {
+	Next                      int64     // the offset to fetch next
+	LastStable, HighWatermark int64     // -1: not known yet
+	Oldest                    time.Time // of the first message that is there and not processed; zero: none is
+	OpenTransaction           time.Time // since when one is known to hold the partition back; zero: none does
+	Bytes                     int       // of what is fetched and not taken
+	Resting                   bool
 }
 
-func (p *partition) facts() partitionFacts {
+// Facts tell where the buffer stands.
+func (p *Partition) Facts() Facts {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f := partitionFacts{next: p.next, lastStable: p.lastStable, highWatermark: p.highWatermark, oldest: p.oldestWaiting(),
-		bytes: p.bytes, resting: p.resting}
+	f := Facts{Next: p.next, LastStable: p.lastStable, HighWatermark: p.highWatermark, Oldest: p.oldestWaiting(),
+		Bytes: p.bytes, Resting: p.resting}
 	if p.highWatermark > p.lastStable && p.next >= p.lastStable && p.stalledAt == p.lastStable {
-		f.openTransaction = p.stalledSince
+		f.OpenTransaction = p.stalledSince
 	}
 	return f
 }

@@ -1,4 +1,4 @@
-package consumer
+package fetch
 
 import (
 	"bytes"
@@ -16,19 +16,19 @@ import (
 
 // stalled is a partition that its watcher looks at every five seconds, as the fetch loop left it.
 type stalled struct {
-	*partition
+	*Partition
 	log bytes.Buffer
 }
 
 func newStalled() *stalled {
-	s := &stalled{partition: newPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, settings{})}
-	s.heldIn(holds.New(slog.New(slog.NewTextHandler(&s.log, nil))))
+	s := &stalled{Partition: NewPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, Settings{})}
+	s.HeldIn(holds.New(slog.New(slog.NewTextHandler(&s.log, nil))))
 	return s
 }
 
 // fetched moves the partition on: its reader at next, the last stable offset, the end.
 func (s *stalled) fetched(next, lastStable, end int64) {
-	s.add(&wire.Fetched{Next: next, LastStable: lastStable, HighWatermark: end})
+	s.Add(&wire.Fetched{Next: next, LastStable: lastStable, HighWatermark: end})
 }
 
 // watched lets time pass and returns how often a stall was logged meanwhile.
@@ -36,7 +36,7 @@ func (s *stalled) watched(d time.Duration) int {
 	s.log.Reset()
 	for range d / (5 * time.Second) {
 		time.Sleep(5 * time.Second)
-		s.lookForOpenTransaction()
+		s.LookForOpenTransaction()
 	}
 	return strings.Count(s.log.String(), "waiting: a producer's open transaction")
 }

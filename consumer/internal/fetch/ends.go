@@ -1,4 +1,4 @@
-package consumer
+package fetch
 
 import (
 	"fmt"
@@ -8,36 +8,36 @@ import (
 	"github.com/firstseen/firstseen/dedup/holds"
 )
 
-// listen asks how far the partitions go that no fetch has told of for a while, as they are held, paused, or have no room:
-// their lag grows all the same.
-func (f *fetching) listen() {
+// Listen asks how far the partitions go that no fetch has told of for a while, as they are held, paused, or have no
+// room: their lag grows all the same.
+func (f *Fetcher) Listen() {
 	var unheard []wire.TopicPartition
-	for tp, p := range f.partitions {
-		if p.isUnheard(f.cfg.interval) {
+	for tp, p := range f.Partitions {
+		if p.isUnheard(f.Config.Interval) {
 			unheard = append(unheard, tp)
 		}
 	}
 	if len(unheard) == 0 {
 		return
 	}
-	ends, err := f.wire.ListOffsets(f.ctx, unheard, wire.LatestOffset)
-	if err != nil && f.ctx.Err() == nil {
-		f.log.Debug("ends of partitions that are not fetched not looked up", "error", err)
+	ends, err := f.Wire.ListOffsets(f.Ctx, unheard, wire.LatestOffset)
+	if err != nil && f.Ctx.Err() == nil {
+		f.Log.Debug("ends of partitions that are not fetched not looked up", "error", err)
 	}
 	for tp, end := range ends {
-		f.partitions[tp].heardOf(end)
+		f.Partitions[tp].heardOf(end)
 	}
 }
 
 // isUnheard says whether no answer has told of the partition's end for so long.
-func (p *partition) isUnheard(long time.Duration) bool {
+func (p *Partition) isUnheard(long time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return time.Since(p.heard) >= long
 }
 
 // heardOf takes in the last stable offset.
-func (p *partition) heardOf(lastStable int64) {
+func (p *Partition) heardOf(lastStable int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.heard, p.lastStable, p.highWatermark = time.Now(), lastStable, max(lastStable, p.highWatermark)
@@ -47,19 +47,21 @@ func (p *partition) heardOf(lastStable int64) {
 // aborts one after transaction.timeout.ms, which is a minute by default in its Java producer.
 const openTransactionAfter = time.Minute
 
-// lookForOpenTransaction begins or ends the hold of a partition whose records are there but held back by a producer's open
-// transaction: that is not lag, and no consumer can do anything about it.
-func (p *partition) lookForOpenTransaction() {
+// LookForOpenTransaction begins or ends the hold of a partition whose records are there but held back by a producer's
+// open transaction: that is not lag, and no consumer can do anything about it.
+func (p *Partition) LookForOpenTransaction() {
 	switch since, at, behind := p.openTransaction(time.Now()); {
 	case since.IsZero():
 		p.openTx.End()
 	case time.Since(since) >= openTransactionAfter:
-		p.openTx.WaitSince(since, holds.OpenTx, fmt.Errorf("a transaction is open at offset %d, and %d offsets lie behind", at, behind))
+		p.openTx.WaitSince(since, holds.OpenTx, fmt.Errorf("a transaction is open at offset %d, and %d offsets lie behind",
+			at, behind))
 	}
 }
 
-// openTransaction is since when one holds the partition back, where it begins, and how much lies behind; zero: none does.
-func (p *partition) openTransaction(now time.Time) (since time.Time, at, behind int64) {
+// openTransaction is since when one holds the partition back, where it begins, and how much lies behind; zero: none
+// does.
+func (p *Partition) openTransaction(now time.Time) (since time.Time, at, behind int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	behind = p.highWatermark - p.lastStable

@@ -1,4 +1,4 @@
-package consumer
+package fetch
 
 import (
 	"log/slog"
@@ -18,20 +18,20 @@ func TestPartitionsAreHeldWhereNothingCanBeFetchedForWantOfMemory(t *testing.T) 
 	synctest.Test(t, func(t *testing.T) {
 		account := memory.New(1 << 20)
 		registry := holds.New(slog.New(slog.DiscardHandler))
-		f := &fetching{ctx: t.Context(), cfg: fetchConfig{bufferBytes: 1 << 20}, memory: account, holds: registry,
-			partitions: map[wire.TopicPartition]*partition{}}
-		var all []*partition
+		f := &Fetcher{Ctx: t.Context(), Config: Config{BufferBytes: 1 << 20}, Memory: account, Holds: registry,
+			Partitions: map[wire.TopicPartition]*Partition{}}
+		var all []*Partition
 		for id := range int32(3) {
-			p := newPartition(wire.TopicPartition{Topic: "orders", Partition: 2 * id}, wire.Topic{}, settings{})
-			p.heldIn(registry)
+			p := NewPartition(wire.TopicPartition{Topic: "orders", Partition: 2 * id}, wire.Topic{}, Settings{})
+			p.HeldIn(registry)
 			p.lead(wire.Partition{Leader: 7})
-			p.readFrom(0, nil)
-			f.partitions[p.TopicPartition] = p
+			p.ReadFrom(0, nil)
+			f.Partitions[p.TopicPartition] = p
 			all = append(all, p)
 		}
-		all[1].add(&wire.Fetched{Records: []*wire.Record{{}}, Costs: wire.Costs{{Next: 1, Bytes: 100}}, Next: 1})
-		all[2].stopReading()
-		loop := &fetchLoop{fetching: f, shard: shard{7, 0}, wake: wait.NewBell(), room: wire.NewRoom(account)}
+		all[1].Add(&wire.Fetched{Records: []*wire.Record{{}}, Costs: wire.Costs{{Next: 1, Bytes: 100}}, Next: 1})
+		all[2].StopReading()
+		loop := &loop{Fetcher: f, shard: shard{7, 0}, wake: wait.NewBell(), room: wire.NewRoom(account)}
 
 		require.True(t, account.Try(1<<20))
 		time.AfterFunc(time.Minute, func() { account.Give(1 << 20) })
@@ -43,7 +43,7 @@ func TestPartitionsAreHeldWhereNothingCanBeFetchedForWantOfMemory(t *testing.T) 
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		require.Len(t, registry.List(), 1, "one has something to do, and one waits for something else")
-		require.Equal(t, HeldMemory, all[0].held().Code)
+		require.Equal(t, holds.Memory, all[0].Held().Code)
 		require.NoError(t, <-entered)
 		all[0].answered(false)
 		require.Empty(t, registry.List(), "an answer ends it, whatever it brings")

@@ -1,4 +1,4 @@
-package consumer
+package fetch
 
 import (
 	"context"
@@ -13,11 +13,11 @@ import (
 	"github.com/firstseen/firstseen/dedup/instruments"
 )
 
-// fetchOperation is what the semantic conventions call it.
-const fetchOperation = "poll"
+// Operation is what the semantic conventions call it.
+const Operation = "poll"
 
-// fetchTelemetry measures and traces fetches. The attributes of what is counted for each are made once.
-type fetchTelemetry struct {
+// Telemetry measures and traces fetches. The attributes of what is counted for each are made once.
+type Telemetry struct {
 	tracer trace.Tracer
 	base   []attribute.KeyValue
 
@@ -28,9 +28,9 @@ type fetchTelemetry struct {
 	polled []metric.RecordOption
 }
 
-// newFetchTelemetry is for fetches that all have the attributes base.
-func newFetchTelemetry(m metric.Meter, tracer trace.Tracer, base []attribute.KeyValue) *fetchTelemetry {
-	t := &fetchTelemetry{
+// NewTelemetry is for fetches that all have the attributes base.
+func NewTelemetry(m metric.Meter, tracer trace.Tracer, base []attribute.KeyValue) *Telemetry {
+	t := &Telemetry{
 		tracer: tracer, base: base,
 		fetchBytes: instruments.FetchBytes.Counter(m), lost: instruments.Lost.Counter(m),
 		requests: instruments.ClientDuration.Histogram(m), ofBase: instruments.Add(base...),
@@ -39,16 +39,16 @@ func newFetchTelemetry(m metric.Meter, tracer trace.Tracer, base []attribute.Key
 	return t
 }
 
-func (t *fetchTelemetry) with(more ...attribute.KeyValue) []attribute.KeyValue {
+func (t *Telemetry) with(more ...attribute.KeyValue) []attribute.KeyValue {
 	return append(slices.Clip(t.base), more...)
 }
 
-func (t *fetchTelemetry) polling() []attribute.KeyValue {
-	return t.with(instruments.Kafka, instruments.Operation.String(fetchOperation), instruments.Type.String("receive"))
+func (t *Telemetry) polling() []attribute.KeyValue {
+	return t.with(instruments.Kafka, instruments.Operation.String(Operation), instruments.Type.String("receive"))
 }
 
 // fetched notes a fetch. One that brought messages, or an error, has a span.
-func (t *fetchTelemetry) fetched(since time.Time, leader int32, fetched []wire.Fetched, err error) {
+func (t *Telemetry) fetched(since time.Time, leader int32, fetched []wire.Fetched, err error) {
 	ctx := context.Background()
 	messages, size := 0, 0
 	for i := range fetched {
@@ -64,14 +64,14 @@ func (t *fetchTelemetry) fetched(since time.Time, leader int32, fetched []wire.F
 	if messages == 0 && err == nil {
 		return
 	}
-	_, span := t.tracer.Start(ctx, fetchOperation, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(since))
+	_, span := t.tracer.Start(ctx, Operation, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(since))
 	if span.IsRecording() {
 		span.SetAttributes(append(t.polling(), instruments.Messages.Int(messages), instruments.Broker.Int(int(leader)))...)
 	}
 	instruments.End(span, err)
 }
 
-// skipped counts offsets that were deleted before they were read.
-func (t *fetchTelemetry) skipped(topic string, n int64) {
+// Skipped counts offsets that were deleted before they were read.
+func (t *Telemetry) Skipped(topic string, n int64) {
 	t.lost.Add(context.Background(), n, instruments.Add(t.with(instruments.Topic.String(topic))...)...)
 }
