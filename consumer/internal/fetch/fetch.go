@@ -1,6 +1,7 @@
 // Package fetch keeps the buffers of partitions filled, within the memory that there is. Records come in from the
 // leaders, by requests of package wire that are always in flight; a worker or a pager takes them out, partition by
-// partition, and says when it is done with them. What to do where a partition can't be read on is its owner's to decide.
+// partition, and says when it is done with them. What to do where a partition can't be read on is its owner's to
+// decide.
 //
 // In reading order:
 //
