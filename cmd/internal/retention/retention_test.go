@@ -291,3 +291,12 @@ func TestIDsAreKeptWhereTheTopicsCouldNotBeAsked(t *testing.T) {
 		require.Equal(t, stored, p.ids())
 	})
 }
+
+func TestIDsAreKeptWherePostgresCouldNotBeAsked(t *testing.T) {
+	p := newPantry(t)
+	p.commit(p.group, stored)
+	p.exec(`alter table firstseen.positions rename to elsewhere`)
+	_, err := p.Run(t.Context(), keep2d, by)
+	require.Error(t, err)
+	require.Equal(t, stored, p.ids())
+}
