@@ -227,7 +227,9 @@ func TestProcessKilledWhileItsHandlerIsPausedLosesNothing(t *testing.T) {
 		s.startChild(m).awaitKilled()
 		s.groupAdmin().removeAllBut()
 	}
-	require.Equal(t, 15, s.count(`select count(*) from firstseen.parked`))
+	parked := s.count(`select count(*) from firstseen.parked`)
+	require.GreaterOrEqual(t, parked, 10)
+	require.Equal(t, parked, s.count(`select next_offset from firstseen.positions`))
 	stop := s.start(s.consumer(nil))
 	s.caughtUp()
 	require.Zero(t, s.count(`select count(*) from effects`))

@@ -32,19 +32,18 @@
 --     grant execute on function firstseen.header, firstseen.body, firstseen.decode_headers to app_owner;
 
 do $$
+declare
+    v_role text;
 begin
-    if not exists (select from pg_roles where rolname = 'firstseen_owner') then
-        create role firstseen_owner nologin;
-    end if;
-    if not exists (select from pg_roles where rolname = 'firstseen_consumer') then
-        create role firstseen_consumer nologin;
-    end if;
-    if not exists (select from pg_roles where rolname = 'firstseen_operator') then
-        create role firstseen_operator nologin;
-    end if;
-    if not exists (select from pg_roles where rolname = 'firstseen_retention') then
-        create role firstseen_retention nologin;
-    end if;
+    foreach v_role in array array['firstseen_owner', 'firstseen_consumer', 'firstseen_operator', 'firstseen_retention'] loop
+        if not exists (select from pg_roles where rolname = v_role) then
+            begin
+                execute format('create role %I nologin', v_role);
+            exception when duplicate_object or unique_violation then
+                null; -- made by whoever runs this for another database just now
+            end;
+        end if;
+    end loop;
     -- Only a superuser gives things away to a role that it is no member of.
     if not (select rolsuper from pg_roles where rolname = current_user) then
         execute format('grant firstseen_owner to %I', current_user);

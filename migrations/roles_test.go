@@ -15,9 +15,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/dedup/deduptest/pgserver"
 	"github.com/firstseen/firstseen/handlers"
 	"github.com/firstseen/firstseen/migrations"
 )
@@ -273,4 +275,24 @@ func code(err error) string {
 		return pg.Code
 	}
 	return ""
+}
+
+// Roles are the cluster's: two databases may get theirs at the same time.
+func TestRolesAreMadeForManyDatabasesAtOnce(t *testing.T) {
+	server := deduptest.StartServer(t, pgserver.Config{})
+	text, err := migrations.Roles(migrations.Config{})
+	require.NoError(t, err)
+	var group errgroup.Group
+	for i := range 6 {
+		admin := connect(t, server.DSN("postgres"))
+		exec(t, admin, fmt.Sprintf(`create database shop%d`, i))
+		_, err := migrations.Up(t.Context(), server.DSN(fmt.Sprintf("shop%d", i)), migrations.Config{})
+		require.NoError(t, err)
+		shop := connect(t, server.DSN(fmt.Sprintf("shop%d", i)))
+		group.Go(func() error {
+			_, err := shop.Exec(t.Context(), text)
+			return err
+		})
+	}
+	require.NoError(t, group.Wait())
 }

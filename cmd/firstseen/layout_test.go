@@ -19,8 +19,8 @@ var rooms = []string{"migrations", "dedup", "handlers", "consumer", "cmd"}
 
 // reserved says where a dependency may be imported; each place is a package's path or the start of one.
 var reserved = map[string][]string{
-	"github.com/segmentio/kafka-go":      {"consumer", "handlers/outbox", "cmd/internal"},
-	"github.com/twmb/franz-go":           {"consumer", "handlers/outbox", "cmd/internal"},
+	"github.com/segmentio/kafka-go":      {"consumer", "handlers/outbox", "cmd/internal", "cmd/guide"},
+	"github.com/twmb/franz-go":           {"consumer", "handlers/outbox", "cmd/internal", "cmd/guide"},
 	"github.com/twmb/franz-go/pkg/kfake": {"consumer/consumertest", "cmd/internal/devstack"},
 	"go.opentelemetry.io/otel/sdk":       {"cmd/internal/telemetry"},
 	"go.opentelemetry.io/otel/exporters": {"cmd/internal/telemetry"},
