@@ -149,7 +149,7 @@ func (c *Cluster) CommitOffsets(ctx context.Context, group, topic string, next m
 // CutOff finds out whether a partition's log is not the one that a position was reached in, as after an unclean leader
 // election; then at is where the two part, or where a consumer that read on there would have to begin at the latest. Where the
 // position's leader epoch is not known, or the brokers are older than 2.3, nothing is found.
-func (c *Cluster) CutOff(ctx context.Context, p operate.StatedPosition) (at int64, found bool, err error) {
+func (c *Cluster) CutOff(ctx context.Context, p operate.Position) (at int64, found bool, err error) {
 	var parts *wire.Parting
 	err = c.patiently(ctx, func() (err error) {
 		tp := wire.TopicPartition{Topic: p.Topic, Partition: p.Partition}

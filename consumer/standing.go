@@ -38,7 +38,7 @@ func (c *Cluster) Standing(ctx context.Context, store *dedup.Store, group string
 	if err != nil {
 		return Standing{}, err
 	}
-	at := map[wire.TopicPartition]operate.StatedPosition{}
+	at := map[wire.TopicPartition]operate.Position{}
 	for _, p := range positions {
 		at[wire.TopicPartition{Topic: p.Topic, Partition: p.Partition}] = p
 	}

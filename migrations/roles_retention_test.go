@@ -56,7 +56,7 @@ func TestRetentionIsDoneWithTheRoleForItAndWithNoOther(t *testing.T) {
 	store, err := dedup.Attach(t.Context(), db.consumer, dedup.Config{Inbox: "test"})
 	require.NoError(t, err)
 	require.NoError(t, operate.Of(store).Exclusively(t.Context(), func(ctx context.Context) error {
-		_, err := operate.Of(store).Reaches(ctx)
+		_, err := operate.Of(store).AllPositions(ctx, 0)
 		require.NoError(t, err)
 		n, err := operate.Of(store).ForgetIDs(ctx, map[string]time.Time{"h": before}, by)
 		require.NoError(t, err)

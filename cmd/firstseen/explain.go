@@ -106,8 +106,8 @@ func placeJSON(p *operate.Place) any {
 	if p == nil {
 		return nil
 	}
-	consumers := mapped(p.Consumers, func(c operate.Standing) map[string]any {
-		return map[string]any{"consumer": c.Consumer, "next_offset": c.Next, "owner": orNil(c.Owner), "acquired_at": timeJSON(c.AcquiredAt),
+	consumers := mapped(p.Consumers, func(c operate.Position) map[string]any {
+		return map[string]any{"consumer": c.Consumer, "next_offset": c.NextOrNil(), "owner": orNil(c.Owner), "acquired_at": timeJSON(c.AcquiredAt),
 			"moved_at": timeJSON(c.MovedAt), "fruitless": c.Fruitless}
 	})
 	return map[string]any{"topic": p.Topic, "partition": p.Partition, "offset": p.Offset, "consumers": consumers,

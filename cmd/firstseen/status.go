@@ -52,14 +52,14 @@ func newStatus() *cobra.Command {
 
 // storedStatus is what Postgres knows.
 type storedStatus struct {
-	positions []operate.TopicStanding
+	positions []operate.Position
 	backlog   []operate.Backlog
 	pauses    []dedup.Pause
 	holds     []operate.ToldHolds
 }
 
 func readStatus(ctx context.Context, s *operate.Inbox) (found storedStatus, err error) {
-	if found.positions, err = s.Standings(ctx); err != nil {
+	if found.positions, err = s.AllPositions(ctx, operate.MaxPositions); err != nil {
 		return found, err
 	}
 	if found.backlog, err = s.Backlog(ctx); err != nil {
@@ -77,8 +77,8 @@ func (f *storedStatus) print(out io.Writer, inbox string, now time.Time) error {
 	_, _ = fmt.Fprintln(table, "CONSUMER\tPARTITION\tNEXT\tMOVED\tACQUIRED\tOWNER")
 	for _, p := range f.positions {
 		next := "-"
-		if p.Next != nil {
-			next = strconv.FormatInt(*p.Next, 10)
+		if p.Next >= 0 {
+			next = strconv.FormatInt(p.Next, 10)
 		}
 		_, _ = fmt.Fprintf(table, "%s\t%s/%d\t%s\t%s\t%s\t%s\n", oneLine(p.Consumer), oneLine(p.Topic), p.Partition, next, ago(p.MovedAt, now), ago(p.AcquiredAt, now), brief(p.Owner, 60))
 	}
@@ -139,8 +139,8 @@ func ago(at, now time.Time) string {
 
 func (f *storedStatus) json(inbox string) map[string]any {
 	return map[string]any{"inbox": inbox,
-		"positions": mapped(f.positions, func(p operate.TopicStanding) map[string]any {
-			return map[string]any{"consumer": p.Consumer, "topic": p.Topic, "partition": p.Partition, "next_offset": p.Next, "owner": orNil(p.Owner),
+		"positions": mapped(f.positions, func(p operate.Position) map[string]any {
+			return map[string]any{"consumer": p.Consumer, "topic": p.Topic, "partition": p.Partition, "next_offset": p.NextOrNil(), "owner": orNil(p.Owner),
 				"acquired_at": timeJSON(p.AcquiredAt), "moved_at": timeJSON(p.MovedAt), "fruitless": p.Fruitless}
 		}),
 		"backlog": mapped(f.backlog, func(b operate.Backlog) map[string]any {

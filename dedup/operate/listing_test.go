@@ -238,7 +238,7 @@ func TestListsAreGivenInEveryModeThatAPoolerMayNeed(t *testing.T) {
 		require.EqualValues(t, 1, backlog[0].Failed)
 		_, _, err = operate.Of(store).Audit(t.Context(), operate.AuditFilter{Actor: "ann", From: time.Now()}, "a9", 1)
 		require.NoError(t, err)
-		_, err = operate.Of(store).Standings(t.Context())
+		_, err = operate.Of(store).AllPositions(t.Context(), 1)
 		require.NoError(t, err)
 	}
 }

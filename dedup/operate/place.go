@@ -19,7 +19,7 @@ type Place struct {
 	Partition int32
 	Offset    int64
 	// Consumers are those that have a position in the partition.
-	Consumers []Standing
+	Consumers []Position
 	// Conflict says that the message there was a copy with another content than the first of its ID.
 	Conflict bool
 	// SearchedFrom is how far back the inbox was searched for the offset; zero where that was not needed.
@@ -27,18 +27,6 @@ type Place struct {
 }
 
 func (p *Place) String() string { return fmt.Sprintf("%s/%d@%d", p.Topic, p.Partition, p.Offset) }
-
-// Standing is a consumer's position in a partition.
-type Standing struct {
-	Consumer string
-	// Next is the offset to process next; nil where the consumer has none yet.
-	Next *int64
-	// Owner is who acquired the position last, and AcquiredAt when. MovedAt is when it moved last.
-	Owner               string
-	AcquiredAt, MovedAt time.Time
-	// Fruitless is how often it was acquired since it moved.
-	Fruitless int
-}
 
 // ExplainPlace tells what is known of an offset: which message lay there and what became of it, or the nearest reason
 // why none is known. No index leads from an offset to the inbox, on purpose, for it would cost every insert; where the
@@ -55,15 +43,16 @@ func (in *Inbox) ExplainPlace(ctx context.Context, topic string, partition int32
 
 func (in *Inbox) explainPlace(ctx context.Context, e *Explanation, since time.Time) (err error) {
 	p := e.Place
-	var topicIDs []uuid.UUID
-	if topicIDs, err = in.standings(ctx, p); err != nil {
+	p.Consumers, err = db.Collect(ctx, in.db, scanPosition,
+		positionsSQL+`where topic = $1 and "partition" = $2 order by consumer`, p.Topic, p.Partition)
+	if err != nil {
 		return err
 	}
 	ids, err := in.atPlace(ctx, p)
 	if err != nil {
 		return err
 	}
-	if err := in.see(ctx, e, append(ids, p.derivedIDs(topicIDs)...)); err != nil || len(e.Seen) > 0 || !p.passed() {
+	if err := in.see(ctx, e, append(ids, p.derivedIDs()...)); err != nil || len(e.Seen) > 0 || !p.passed() {
 		return err
 	}
 	if since.IsZero() {
@@ -75,29 +64,10 @@ func (in *Inbox) explainPlace(ctx context.Context, e *Explanation, since time.Ti
 	return in.see(ctx, e, ids)
 }
 
-const standingsSQL = `
-select consumer, next_offset, coalesce(owner, ''), acquired_at, updated_at, fruitless, topic_id
-from firstseen.positions
-where topic = $1 and "partition" = $2
-order by consumer`
-
-// standings reads where the consumers stand, and under which topic IDs.
-func (in *Inbox) standings(ctx context.Context, p *Place) (topicIDs []uuid.UUID, err error) {
-	p.Consumers, err = db.Collect(ctx, in.db, func(row pgx.CollectableRow) (c Standing, err error) {
-		var acquired *time.Time
-		var topicID *uuid.UUID
-		err = row.Scan(&c.Consumer, &c.Next, &c.Owner, &acquired, &c.MovedAt, &c.Fruitless, &topicID)
-		c.AcquiredAt = db.Deref(acquired)
-		topicIDs = append(topicIDs, db.Deref(topicID))
-		return c, err
-	}, standingsSQL, p.Topic, p.Partition)
-	return topicIDs, err
-}
-
 // passed says whether a consumer is beyond the offset, or none is known.
 func (p *Place) passed() bool {
 	for _, c := range p.Consumers {
-		if c.Next != nil && *c.Next > p.Offset {
+		if c.Next > p.Offset {
 			return true
 		}
 	}
@@ -105,7 +75,11 @@ func (p *Place) passed() bool {
 }
 
 // derivedIDs are those that a message there has where its position is its identity, or where it had no usable one.
-func (p *Place) derivedIDs(topicIDs []uuid.UUID) (ids []uuid.UUID) {
+func (p *Place) derivedIDs() (ids []uuid.UUID) {
+	var topicIDs []uuid.UUID
+	for _, c := range p.Consumers {
+		topicIDs = append(topicIDs, c.TopicID)
+	}
 	for _, topicID := range append(topicIDs, uuid.Nil) {
 		m := dedup.Message{Topic: p.Topic, Partition: p.Partition, Offset: p.Offset}
 		m.Refuse(identity.ReasonMissingID, topicID)

@@ -13,65 +13,77 @@ import (
 	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
-// StatedPosition is a position as it is stored.
-type StatedPosition struct {
+// Position is a consumer's position in a partition, as it is stored.
+type Position struct {
+	Consumer  string
 	Topic     string
 	Partition int32
-	// Next is the offset to process next; -1 where it was never set.
+	// Next is the offset to process next; -1 where the consumer has none yet.
 	Next    int64
 	TopicID uuid.UUID // zero: none
 	// LeaderEpoch is that of the last message before Next; nil: not known.
 	LeaderEpoch *int32
 	Epoch       int64
-	// Fruitless is how often the position has been acquired since it last moved.
+	// Owner is who acquired the position last, and AcquiredAt when. MovedAt is when it moved last.
+	Owner               string
+	AcquiredAt, MovedAt time.Time
+	// Fruitless is how often it was acquired since it moved.
 	Fruitless int
-	Owner     string
-	UpdatedAt time.Time
+	// ReplayTo is where the replay ends whose position it is; 0 where it is none's.
+	ReplayTo int64
+}
+
+// NextOrNil is Next, or nil where the consumer has none yet.
+func (p *Position) NextOrNil() *int64 {
+	if p.Next < 0 {
+		return nil
+	}
+	return &p.Next
+}
+
+// Counts says that messages were processed up to Next which the consumer may be given again: it is no replay's that is over.
+func (p *Position) Counts() bool {
+	return p.Next >= 0 && (p.ReplayTo == 0 || p.Next < p.ReplayTo)
 }
 
 const positionsSQL = `
-select topic, "partition", coalesce(next_offset, -1), coalesce(topic_id, '00000000-0000-0000-0000-000000000000'::uuid),
-	case when leader_epoch_at = next_offset then leader_epoch end, epoch,
-	fruitless, coalesce(owner, ''), updated_at
-from firstseen.positions
-where consumer = $1
-order by topic, "partition"
-limit 100000`
+select consumer, topic, "partition", coalesce(p.next_offset, -1), p.topic_id,
+	case when p.leader_epoch_at = p.next_offset then p.leader_epoch end, p.epoch,
+	coalesce(p.owner, ''), p.acquired_at, p.updated_at, p.fruitless, coalesce(r.to_offset, 0)
+from firstseen.positions p
+left join firstseen.replays r using (consumer, topic, "partition")
+`
+
+func scanPosition(row pgx.CollectableRow) (p Position, err error) {
+	var topicID *uuid.UUID
+	var acquired *time.Time
+	err = row.Scan(&p.Consumer, &p.Topic, &p.Partition, &p.Next, &topicID, &p.LeaderEpoch, &p.Epoch,
+		&p.Owner, &acquired, &p.MovedAt, &p.Fruitless, &p.ReplayTo)
+	p.TopicID, p.AcquiredAt = db.Deref(topicID), db.Deref(acquired)
+	return p, err
+}
+
+// MaxPositions is how many positions of a consumer are listed at most.
+const MaxPositions = 100_000
 
 // Positions lists a consumer's positions, sorted.
-func (in *Inbox) Positions(ctx context.Context, consumer string) (found []StatedPosition, err error) {
-	found, err = db.LookAll(ctx, in.db, nil, pgx.RowToStructByPos[StatedPosition], positionsSQL, consumer)
+func (in *Inbox) Positions(ctx context.Context, consumer string) ([]Position, error) {
+	found, err := db.LookAll(ctx, in.db, nil, scanPosition,
+		positionsSQL+`where consumer = $1 order by topic, "partition" limit $2`, consumer, MaxPositions)
 	if err != nil {
 		return nil, fmt.Errorf("list the positions of %s: %w", consumer, err)
 	}
 	return found, nil
 }
 
-// TopicStanding is a consumer's position in a partition of a topic.
-type TopicStanding struct {
-	Topic     string
-	Partition int32
-	Standing
-}
-
-// maxStandings bounds what Standings gives.
-const maxStandings = 100_000
-
-const allStandingsSQL = `
-select topic, "partition", consumer, next_offset, coalesce(owner, ''), acquired_at, updated_at, fruitless
-from firstseen.positions
-order by consumer, topic, "partition"
-limit $1`
-
-// Standings lists the positions of all consumers of the schema, whichever inbox they use, by consumer, topic and
-// partition: at most 100000.
-func (in *Inbox) Standings(ctx context.Context) ([]TopicStanding, error) {
-	found, err := db.Collect(ctx, in.db, func(row pgx.CollectableRow) (p TopicStanding, err error) {
-		var acquired *time.Time
-		err = row.Scan(&p.Topic, &p.Partition, &p.Consumer, &p.Next, &p.Owner, &acquired, &p.MovedAt, &p.Fruitless)
-		p.AcquiredAt = db.Deref(acquired)
-		return p, err
-	}, allStandingsSQL, maxStandings)
+// AllPositions lists the positions of all consumers of the schema, whichever inbox they use, by consumer, topic and
+// partition: up to a limit, and all of them where it is 0.
+func (in *Inbox) AllPositions(ctx context.Context, limit int) ([]Position, error) {
+	most := &limit
+	if limit == 0 {
+		most = nil
+	}
+	found, err := db.Collect(ctx, in.db, scanPosition, positionsSQL+`order by consumer, topic, "partition" limit $1`, most)
 	if err != nil {
 		return nil, fmt.Errorf("list positions: %w", err)
 	}

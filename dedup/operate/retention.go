@@ -204,35 +204,6 @@ func (in *Inbox) upkeep(ctx context.Context, inbox string) ([]upkept, error) {
 	}, `select handler, before, swept, removed from firstseen.upkeep where inbox = $1 order by handler`, inbox)
 }
 
-// Reach is how far a consumer of the schema has processed a partition: if it is given older messages again, their IDs must
-// be known.
-type Reach struct {
-	Consumer  string
-	Topic     string
-	Partition int32
-	// Next is its position. ReplayTo is where the replay ends whose position it is; 0 where it is none.
-	Next, ReplayTo int64
-}
-
-const reachesSQL = `
-select p.consumer, p.topic, p."partition", p.next_offset, coalesce(r.to_offset, 0)
-from firstseen.positions p
-left join firstseen.replays r using (consumer, topic, "partition")
-where p.next_offset is not null and (r.to_offset is null or p.next_offset < r.to_offset)
-order by p.consumer, p.topic, p."partition"`
-
-// Reaches lists the positions of all consumers of the schema, whichever inbox they use, but those of replays that are
-// over.
-func (in *Inbox) Reaches(ctx context.Context) ([]Reach, error) {
-	reaches, err := db.Collect(ctx, in.db, func(row pgx.CollectableRow) (r Reach, err error) {
-		return r, row.Scan(&r.Consumer, &r.Topic, &r.Partition, &r.Next, &r.ReplayTo)
-	}, reachesSQL)
-	if err != nil {
-		return nil, fmt.Errorf("list positions: %w", err)
-	}
-	return reaches, nil
-}
-
 // Exclusively runs do where nobody else is running one on the schema, and says ErrElsewhere where somebody is. It holds one
 // connection of the pool, in an empty transaction.
 func (in *Inbox) Exclusively(ctx context.Context, do func(context.Context) error) error {

@@ -73,19 +73,19 @@ func (e *Explanation) id() string {
 	return "of an ID whose content is kept no more"
 }
 
-func (c *Standing) tell(t *teller, p *Place) {
+func (c *Position) tell(t *teller, p *Place) {
 	switch {
-	case c.Next == nil:
+	case c.Next < 0:
 		t.say("Consumer %s has acquired the partition and not read of it yet.", c.Consumer)
-	case *c.Next > p.Offset:
-		t.say("Consumer %s is past it: its position is %d.", c.Consumer, *c.Next)
-	case *c.Next < p.Offset:
+	case c.Next > p.Offset:
+		t.say("Consumer %s is past it: its position is %d.", c.Consumer, c.Next)
+	case c.Next < p.Offset:
 		t.say("Consumer %s has not reached it: its position is %d, %s before it, and last moved at %s.",
-			c.Consumer, *c.Next, counted(p.Offset-*c.Next, "offset"), clock(c.MovedAt))
+			c.Consumer, c.Next, counted(p.Offset-c.Next, "offset"), clock(c.MovedAt))
 	default:
 		t.say("Consumer %s is right at it since %s: it is next, once it arrives; if it has arrived, the partition is held.", c.Consumer, clock(c.MovedAt))
 	}
-	if c.Owner != "" && (c.Next == nil || *c.Next <= p.Offset) {
+	if c.Owner != "" && c.Next <= p.Offset {
 		again := ""
 		if c.Fruitless > 1 {
 			again = fmt.Sprintf(", the %s time without getting on", ordinal(c.Fruitless))

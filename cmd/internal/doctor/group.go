@@ -95,9 +95,9 @@ func groupOwners(ctx context.Context, p *target, r *report) error {
 }
 
 // positionsByPartition are those of the config's group.
-func (p *target) positionsByPartition(ctx context.Context) (map[consumer.TopicPartition]operate.StatedPosition, error) {
+func (p *target) positionsByPartition(ctx context.Context) (map[consumer.TopicPartition]operate.Position, error) {
 	list, err := p.inbox.Positions(ctx, p.Config.Group)
-	at := make(map[consumer.TopicPartition]operate.StatedPosition, len(list))
+	at := make(map[consumer.TopicPartition]operate.Position, len(list))
 	for _, s := range list {
 		at[consumer.TopicPartition{Topic: s.Topic, Partition: s.Partition}] = s
 	}

@@ -18,7 +18,7 @@ const clocks = time.Hour
 // facts are what the guard judges by: how far each consumer of the schema has processed each partition, and what the
 // topics hold that may come again. All consumers count, for any of them may use the inbox.
 type facts struct {
-	reaches []operate.Reach
+	reaches []operate.Position
 	offsets map[place]consumer.GroupOffset
 	topics  map[string]consumer.TopicFacts
 	oldest  map[string]map[int32]time.Time
@@ -38,9 +38,10 @@ const pollInterval = 250 * time.Millisecond
 func (k *Keeper) gather(ctx context.Context, settle time.Duration) (*facts, error) {
 	f := &facts{}
 	var err error
-	if f.reaches, err = k.Inbox.Reaches(ctx); err != nil {
+	if f.reaches, err = k.Inbox.AllPositions(ctx, 0); err != nil {
 		return nil, err
 	}
+	f.reaches = slices.DeleteFunc(f.reaches, func(p operate.Position) bool { return !p.Counts() })
 	settled := time.Now().Add(settle)
 	for {
 		k.gatherOffsets(ctx, f)
@@ -131,7 +132,7 @@ func (f *facts) againstAll() []Refusal {
 
 const goneForGood = "; if it is gone for good, delete its rows from the table positions"
 
-func (f *facts) mayComeAgain(r operate.Reach) (Refusal, bool) {
+func (f *facts) mayComeAgain(r operate.Position) (Refusal, bool) {
 	at := fmt.Sprintf("%s/%d", r.Topic, r.Partition)
 	key := r.Consumer + " " + r.Topic
 	if r.ReplayTo > 0 {

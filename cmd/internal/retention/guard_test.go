@@ -17,7 +17,7 @@ const day = 24 * time.Hour
 func safe() *facts {
 	now := time.Now()
 	return &facts{
-		reaches: []operate.Reach{{Consumer: "group", Topic: "orders", Next: 100}, {Consumer: "group", Topic: "orders", Partition: 1, Next: 0}},
+		reaches: []operate.Position{{Consumer: "group", Topic: "orders", Next: 100}, {Consumer: "group", Topic: "orders", Partition: 1, Next: 0}},
 		offsets: map[place]consumer.GroupOffset{
 			{"group", "orders", 0}: {Committed: 100, Earliest: 50, Stable: 100, End: 100},
 			{"group", "orders", 1}: {Committed: -1, Earliest: 0, Stable: 0, End: 0},
@@ -58,15 +58,15 @@ func TestIDsAreKeptWhereTheirMessagesMayComeAgain(t *testing.T) {
 			f.offsets[at] = consumer.GroupOffset{Committed: 99, Earliest: 50, Stable: 100, End: 100}
 		}, "up to offset 100 and has committed 99 to Kafka"},
 		"group that never came back": {func(f *facts) {
-			f.reaches = append(f.reaches, operate.Reach{Consumer: "gone", Topic: "orders", Next: 80})
+			f.reaches = append(f.reaches, operate.Position{Consumer: "gone", Topic: "orders", Next: 80})
 			f.offsets[place{"gone", "orders", 0}] = consumer.GroupOffset{Committed: -1, Earliest: 50, Stable: 100, End: 100}
 		}, "consumer gone has processed orders/0 up to offset 80 and has committed no offset to Kafka: it would be given those messages again; " +
 			"if it is gone for good, delete its rows from the table positions"},
 		"replay in progress": {func(f *facts) {
-			f.reaches = append(f.reaches, operate.Reach{Consumer: "replay/group/x", Topic: "orders", Next: 60, ReplayTo: 90})
+			f.reaches = append(f.reaches, operate.Position{Consumer: "replay/group/x", Topic: "orders", Next: 60, ReplayTo: 90})
 		}, "replay replay/group/x of orders/0 is going on: it is at offset 60 and ends at 90"},
 		"topic of another cluster": {func(f *facts) {
-			f.reaches = append(f.reaches, operate.Reach{Consumer: "group", Topic: "elsewhere", Next: 1})
+			f.reaches = append(f.reaches, operate.Position{Consumer: "group", Topic: "elsewhere", Next: 1})
 			f.topics["elsewhere"] = consumer.TopicFacts{Name: "elsewhere", Missing: true}
 		}, "this cluster has no such partition"},
 		"topic with longer retention": {topic(func(t *consumer.TopicFacts) { t.Retention = 2 * day }), "topic orders may hold messages for 50h0m0s (retention.ms 2d"},
