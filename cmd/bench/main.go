@@ -1,5 +1,5 @@
-// Command bench measures firstseen on this machine: see its --help, and docs/PERFORMANCE.md for what it has shown. It is a
-// command of its own so that the program that users run holds no Java launcher and no test kits.
+// Command bench measures firstseen on this machine: see its --help, and docs/PERFORMANCE.md for what it has shown. It
+// is a command of its own so that the program that users run holds no Java launcher and no test kits.
 //
 //	go run ./cmd/bench [SUITE...]     measure all suites, or some
 //	go run ./cmd/bench contender      what it runs itself: firstseen as one of those that take turns

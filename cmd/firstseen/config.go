@@ -31,7 +31,8 @@ func newConfig() *cobra.Command {
 		Args: onlySubcommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&file, "config", "", "config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
+	cmd.PersistentFlags().StringVar(&file, "config", "",
+		"config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
 	cmd.AddCommand(newConfigPrint(&file), newConfigSchema(), newConfigExample())
 	return cmd
 }

@@ -47,11 +47,13 @@ Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or conf
 	}
 	addList(cmd, i, false, lister[operate.ConflictCopy]{what: "conflicts", field: "conflicts",
 		columns: []string{"SEEN (UTC)", "HANDLER", "COPY", "ID", "SIZE"},
-		find: func(ctx context.Context, s *operate.Inbox, f operate.Filter, after operate.Cursor, limit int) ([]operate.ConflictCopy, operate.Cursor, error) {
+		find: func(ctx context.Context, s *operate.Inbox, f operate.Filter, after operate.Cursor,
+			limit int) ([]operate.ConflictCopy, operate.Cursor, error) {
 			return s.Conflicts(ctx, f, after, limit)
 		},
 		row: func(c *operate.ConflictCopy) []string {
-			return []string{c.SeenAt.UTC().Format(time.DateTime), shownHandler(c.Handler, &c.Message), place(&c.Message), c.Message.ID.String(),
+			return []string{c.SeenAt.UTC().Format(time.DateTime), shownHandler(c.Handler, &c.Message), place(&c.Message),
+				c.Message.ID.String(),
 				strconv.Itoa(len(c.Message.Value))}
 		},
 		json: conflictJSON})
@@ -98,7 +100,8 @@ Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
 	return cmd
 }
 
-func (i *inspected) showConflicts(ctx context.Context, out io.Writer, s *operate.Inbox, copies []operate.ConflictCopy) error {
+func (i *inspected) showConflicts(ctx context.Context, out io.Writer, s *operate.Inbox,
+	copies []operate.ConflictCopy) error {
 	var objects []map[string]any
 	for n, c := range copies {
 		first, err := s.Winner(ctx, c)
@@ -128,13 +131,16 @@ func (i *inspected) showConflicts(ctx context.Context, out io.Writer, s *operate
 
 func printConflict(out io.Writer, c operate.ConflictCopy, first *operate.Stored) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	printFields(table, [][2]string{{"id", c.Message.ID.String()}, {"inbox", oneLine(c.Inbox)}, {"handler", oneLine(c.Handler)}, {"tenant", oneLine(c.Message.Tenant)}})
+	printFields(table, [][2]string{{"id", c.Message.ID.String()}, {"inbox", oneLine(c.Inbox)},
+		{"handler", oneLine(c.Handler)}, {"tenant", oneLine(c.Message.Tenant)}})
 	won := "kept no more: it was discarded, or its day was dropped from the inbox"
 	if first != nil {
-		won = fmt.Sprintf("%s, received %s, now %s", place(&first.Message), view.Clock(first.ReceivedAt), stateName(first.State))
+		won = fmt.Sprintf("%s, received %s, now %s", place(&first.Message), view.Clock(first.ReceivedAt),
+			stateName(first.State))
 		printFields(table, [][2]string{{"raw id", quotedUnlessEmpty(first.Message.RawID)}})
 	}
-	printFields(table, [][2]string{{"first", won}, {"copy", fmt.Sprintf("%s, received %s, not handled", place(&c.Message), view.Clock(c.SeenAt))}})
+	printFields(table, [][2]string{{"first", won}, {"copy", fmt.Sprintf("%s, received %s, not handled", place(&c.Message),
+		view.Clock(c.SeenAt))}})
 	if err := table.Flush(); err != nil {
 		return err
 	}

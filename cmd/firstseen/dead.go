@@ -51,7 +51,8 @@ func (i *inspected) addFlags(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&i.file, "config", "", "config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
 	flags.StringVar(&i.dsn, "dsn", "", "connection `string`, instead of the config's")
-	flags.StringVar(&i.schema, "schema", "", "`name` of the schema, instead of the config's (default "+migrations.DefaultSchema+")")
+	flags.StringVar(&i.schema, "schema", "",
+		"`name` of the schema, instead of the config's (default "+migrations.DefaultSchema+")")
 	flags.StringVar(&i.inbox, "inbox", "", "`name` of the inbox (default: the config's inbox or group, or the only one there is)")
 	flags.BoolVar(&i.json, "json", false, "print JSON")
 }
@@ -86,7 +87,8 @@ func (i *inspected) withStore(cmd *cobra.Command, do func(ctx context.Context, s
 	return do(ctx, store)
 }
 
-func (i *inspected) pickInbox(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, schema string) (string, error) {
+func (i *inspected) pickInbox(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool,
+	schema string) (string, error) {
 	if i.inbox != "" {
 		return i.inbox, warnOfUnknownInbox(ctx, cmd, pool, schema, i.inbox)
 	}

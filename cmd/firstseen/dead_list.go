@@ -26,11 +26,13 @@ Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or conf
 	}
 	addList(cmd, i, true, lister[operate.DeadLetter]{what: "dead letters", field: "dead_letters",
 		columns: []string{"DIED (UTC)", "HANDLER", "MESSAGE", "ID", "ATTEMPTS", "REASON", "ERROR"},
-		find: func(ctx context.Context, s *operate.Inbox, f operate.Filter, after operate.Cursor, limit int) ([]operate.DeadLetter, operate.Cursor, error) {
+		find: func(ctx context.Context, s *operate.Inbox, f operate.Filter, after operate.Cursor,
+			limit int) ([]operate.DeadLetter, operate.Cursor, error) {
 			return s.DeadLetters(ctx, f, after, limit)
 		},
 		row: func(d *operate.DeadLetter) []string {
-			return []string{d.DiedAt.UTC().Format(time.DateTime), shownHandler(d.Handler, &d.Message), place(&d.Message), shownID(&d.Message),
+			return []string{d.DiedAt.UTC().Format(time.DateTime), shownHandler(d.Handler, &d.Message), place(&d.Message),
+				shownID(&d.Message),
 				strconv.Itoa(d.Attempts), brief(d.Reason, 40), brief(d.Error, 70)}
 		},
 		json: deadJSON})

@@ -36,7 +36,8 @@ func pretty(value []byte) (text, kind string) {
 	return hex.Dump(value), size
 }
 
-// canIndent says whether JSON stays of about its size where it is indented. What is nested deeply grows with the square of it.
+// canIndent says whether JSON stays of about its size where it is indented. What is nested deeply grows with the
+// square of it.
 func canIndent(value []byte) bool {
 	left := 64<<10 + 8*len(value)
 	depth, quoted, escaped := 0, false, false
@@ -67,7 +68,10 @@ func withNewline(text string) string { return strings.TrimSuffix(text, "\n") + "
 
 // isPlain says that bytes can be read as text.
 func isPlain(value []byte) bool {
-	return utf8.Valid(value) && !bytes.ContainsFunc(value, func(r rune) bool { return unicode.IsControl(r) && !isLayout(r) })
+	return utf8.Valid(value) && !bytes.ContainsFunc(value, func(r rune) bool {
+		return unicode.IsControl(r) &&
+			!isLayout(r)
+	})
 }
 
 func isLayout(r rune) bool { return r == '\n' || r == '\r' || r == '\t' }
@@ -144,8 +148,10 @@ func messageJSON(m dedup.Message) map[string]any {
 		return map[string]any{"key": h.Key, "value": bytesJSON(h.Value)}
 	})
 	return map[string]any{
-		"id": m.ID, "raw_id": orNil(m.RawID), "tenant": m.Tenant, "topic": m.Topic, "partition": m.Partition, "offset": m.Offset,
-		"produced_at": timeJSON(m.Timestamp), "raw_timestamp": orNil(m.RawTimestamp), "key": bytesJSON(m.Key), "headers": headers, "value": bytesJSON(m.Value),
+		"id": m.ID, "raw_id": orNil(m.RawID), "tenant": m.Tenant, "topic": m.Topic, "partition": m.Partition,
+		"offset":      m.Offset,
+		"produced_at": timeJSON(m.Timestamp), "raw_timestamp": orNil(m.RawTimestamp), "key": bytesJSON(m.Key),
+		"headers": headers, "value": bytesJSON(m.Value),
 	}
 }
 

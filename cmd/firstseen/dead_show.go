@@ -39,7 +39,8 @@ Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
 			case err != nil:
 				return err
 			case len(letters) == 0:
-				return fmt.Errorf("inbox %s: no dead letter has the ID %s; `firstseen explain` tells what became of it", s.Name(), args[0])
+				return fmt.Errorf("inbox %s: no dead letter has the ID %s; `firstseen explain` tells what became of it", s.Name(),
+					args[0])
 			case i.json:
 				return printJSON(cmd.OutOrStdout(), map[string]any{"dead_letters": mapped(letters, deadJSON)})
 			}
@@ -62,12 +63,14 @@ func oneArg(what string) cobra.PositionalArgs {
 
 // asListed is a dead letter as a message of any status is shown.
 func asListed(d operate.DeadLetter) operate.Listed {
-	return operate.Listed{Inbox: d.Inbox, Handler: d.Handler, Status: operate.StatusDead, Stored: operate.Stored{Message: d.Message, State: dedup.Dead,
-		ReceivedAt: d.ReceivedAt, At: d.DiedAt, Attempts: d.Attempts, Reason: d.Reason, Error: d.Error}}
+	return operate.Listed{Inbox: d.Inbox, Handler: d.Handler, Status: operate.StatusDead,
+		Stored: operate.Stored{Message: d.Message, State: dedup.Dead,
+			ReceivedAt: d.ReceivedAt, At: d.DiedAt, Attempts: d.Attempts, Reason: d.Reason, Error: d.Error}}
 }
 
 // since is what a message's time in its status is called.
-var since = map[operate.Status]string{operate.StatusPending: "parked", operate.StatusFailed: "parked", operate.StatusProcessed: "processed", operate.StatusDead: "died"}
+var since = map[operate.Status]string{operate.StatusPending: "parked", operate.StatusFailed: "parked",
+	operate.StatusProcessed: "processed", operate.StatusDead: "died"}
 
 func printWhole(out io.Writer, messages []operate.Listed) error {
 	for n, l := range messages {
@@ -77,8 +80,10 @@ func printWhole(out io.Writer, messages []operate.Listed) error {
 		m := &l.Message
 		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		printFields(table, [][2]string{
-			{"id", m.ID.String()}, {"raw id", quotedUnlessEmpty(m.RawID)}, {"inbox", oneLine(l.Inbox)}, {"handler", oneLine(l.Handler)}, {"tenant", oneLine(m.Tenant)},
-			{"message", place(m)}, {"status", string(l.Status)}, {"produced", view.Timestamp(m)}, {"received", view.Clock(l.ReceivedAt)},
+			{"id", m.ID.String()}, {"raw id", quotedUnlessEmpty(m.RawID)}, {"inbox", oneLine(l.Inbox)},
+			{"handler", oneLine(l.Handler)}, {"tenant", oneLine(m.Tenant)},
+			{"message", place(m)}, {"status", string(l.Status)}, {"produced", view.Timestamp(m)},
+			{"received", view.Clock(l.ReceivedAt)},
 			{since[l.Status], view.Clock(l.At)}, {"due", view.Clock(l.DueAt)},
 			{"attempts", fmt.Sprint(l.Attempts)}, {"reason", oneLine(l.Reason)}, {"error", indented(visible(l.Error))},
 			{"key", shown(m.Key)}, {"headers", fmt.Sprint(len(m.Headers))},

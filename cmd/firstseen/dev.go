@@ -78,7 +78,8 @@ func newDev() *cobra.Command {
 	f.Float64Var(&o.Duplicates, "duplicates", 0.3, "share of the messages that are copies")
 	f.IntVar(&o.Partitions, "partitions", 4, "partitions of the topic")
 	f.Float64Var(&o.Fail, "fail", 0, "share of the handler's calls that fail; a message that failed is tried again")
-	f.StringVar(&o.Handler, "handler", devstack.HandlerPlain, "plain, or hang: one message in a thousand waits for a second")
+	f.StringVar(&o.Handler, "handler", devstack.HandlerPlain,
+		"plain, or hang: one message in a thousand waits for a second")
 	f.DurationVar(&o.CrashEvery, "crash-every", 0, "kill the consumer this often, on average (default: never)")
 	f.StringVar(&o.Kafka, "kafka", "", "address of a running Kafka, host:port (default: embedded)")
 	f.StringVar(&o.Postgres, "postgres", "", "connection string of a running Postgres (default: embedded)")

@@ -141,7 +141,10 @@ func withoutDSN(err error) error {
 	if !errors.As(err, &wrong) {
 		return err
 	}
-	left := slices.DeleteFunc(slices.Clone(wrong.Faults), func(f config.Fault) bool { return strings.HasPrefix(f.Key, "postgres.dsn") })
+	left := slices.DeleteFunc(slices.Clone(wrong.Faults), func(f config.Fault) bool {
+		return strings.HasPrefix(f.Key,
+			"postgres.dsn")
+	})
 	if len(left) == 0 {
 		return nil
 	}
@@ -189,7 +192,8 @@ func printFindings(out io.Writer, findings []doctor.Finding, all bool) error {
 			fmt.Fprintf(&b, "           -> %s\n", f.Do)
 		}
 	}
-	fmt.Fprintf(&b, "%d ok, %d info, %d warnings, %d faults\n", counts[doctor.OK], counts[doctor.Info], counts[doctor.Warning], counts[doctor.Fault])
+	fmt.Fprintf(&b, "%d ok, %d info, %d warnings, %d faults\n", counts[doctor.OK], counts[doctor.Info],
+		counts[doctor.Warning], counts[doctor.Fault])
 	_, err := io.WriteString(out, b.String())
 	return err
 }

@@ -55,12 +55,14 @@ func newExplain() *cobra.Command {
 		})
 	}
 	i.addFlags(cmd)
-	cmd.Flags().StringVar(&since, "since", "", "how far back to read the inbox for an offset, a `time`: 168h (before now), 2026-03-01 (default 48h)")
+	cmd.Flags().StringVar(&since, "since", "",
+		"how far back to read the inbox for an offset, a `time`: 168h (before now), 2026-03-01 (default 48h)")
 	cmd.Flags().BoolVar(&byID, "id", false, "it is an ID, though it looks like a place")
 	return cmd
 }
 
-func (i *inspected) explain(cmd *cobra.Command, ask func(context.Context, *operate.Inbox) (operate.Explanation, error)) error {
+func (i *inspected) explain(cmd *cobra.Command, ask func(context.Context,
+	*operate.Inbox) (operate.Explanation, error)) error {
 	return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error {
 		e, err := ask(ctx, s)
 		if err != nil {
@@ -107,27 +109,31 @@ func placeJSON(p *operate.Place) any {
 		return nil
 	}
 	consumers := mapped(p.Consumers, func(c operate.Position) map[string]any {
-		return map[string]any{"consumer": c.Consumer, "next_offset": c.NextOrNil(), "owner": orNil(c.Owner), "acquired_at": timeJSON(c.AcquiredAt),
-			"moved_at": timeJSON(c.MovedAt), "fruitless": c.Fruitless}
+		return map[string]any{"consumer": c.Consumer, "next_offset": c.NextOrNil(), "owner": orNil(c.Owner),
+			"acquired_at": timeJSON(c.AcquiredAt),
+			"moved_at":    timeJSON(c.MovedAt), "fruitless": c.Fruitless}
 	})
 	return map[string]any{"topic": p.Topic, "partition": p.Partition, "offset": p.Offset, "consumers": consumers,
 		"conflict": p.Conflict, "searched_from": timeJSON(p.SearchedFrom)}
 }
 
 func sightingJSON(f operate.Sighting) map[string]any {
-	out := map[string]any{"inbox": f.Inbox, "handler": f.Handler, "tenant": f.Tenant, "first_seen_at": timeJSON(f.FirstSeenAt),
-		"message": nil, "lane": nil, "conflicts": mapped(f.Conflicts, conflictJSON),
+	out := map[string]any{"inbox": f.Inbox, "handler": f.Handler, "tenant": f.Tenant,
+		"first_seen_at": timeJSON(f.FirstSeenAt),
+		"message":       nil, "lane": nil, "conflicts": mapped(f.Conflicts, conflictJSON),
 		"audit": mapped(f.Audit, func(a operate.AuditEntry) map[string]any {
-			return map[string]any{"at": timeJSON(a.At), "actor": a.Actor, "action": a.Action, "why": a.Why, "login": orNil(a.Login)}
+			return map[string]any{"at": timeJSON(a.At), "actor": a.Actor, "action": a.Action, "why": a.Why,
+				"login": orNil(a.Login)}
 		})}
 	if f.Stored != nil {
 		out["message"] = storedJSON(*f.Stored)
 	}
 	if l := f.Lane; l != nil {
 		head := l.Head.Message
-		out["lane"] = map[string]any{"due_at": timeJSON(l.DueAt), "claims": l.Claims, "ahead": l.Ahead, "head": map[string]any{
-			"id": head.ID, "topic": head.Topic, "partition": head.Partition, "offset": head.Offset, "attempts": l.Head.Attempts,
-			"reason": orNil(l.Head.Reason), "error": orNil(l.Head.Error)}}
+		out["lane"] = map[string]any{"due_at": timeJSON(l.DueAt), "claims": l.Claims, "ahead": l.Ahead,
+			"head": map[string]any{
+				"id": head.ID, "topic": head.Topic, "partition": head.Partition, "offset": head.Offset, "attempts": l.Head.Attempts,
+				"reason": orNil(l.Head.Reason), "error": orNil(l.Head.Error)}}
 	}
 	return out
 }

@@ -73,18 +73,21 @@ Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or conf
 	cmd.Flags().Var(&status, "status", "which messages: "+statusNames())
 	addList(cmd, i, true, lister[operate.Listed]{what: "messages of that status", field: "messages",
 		columns: []string{"RECEIVED (UTC)", "STATUS", "HANDLER", "MESSAGE", "ID", "ATTEMPTS", "DUE (UTC)", "REASON", "ERROR"},
-		find: func(ctx context.Context, s *operate.Inbox, f operate.Filter, after operate.Cursor, limit int) ([]operate.Listed, operate.Cursor, error) {
+		find: func(ctx context.Context, s *operate.Inbox, f operate.Filter, after operate.Cursor,
+			limit int) ([]operate.Listed, operate.Cursor, error) {
 			if operate.Status(status) == operate.StatusProcessed && f.Reason != "" {
 				return nil, "", usage(cmd, "--reason: processed messages have none")
 			}
-			return s.Messages(ctx, operate.Listing{Status: operate.Status(status), Filter: f, After: after, Limit: limit, Content: i.json})
+			return s.Messages(ctx, operate.Listing{Status: operate.Status(status), Filter: f, After: after, Limit: limit,
+				Content: i.json})
 		},
 		row: func(m *operate.Listed) []string {
 			due := ""
 			if !m.DueAt.IsZero() {
 				due = m.DueAt.UTC().Format(time.DateTime)
 			}
-			return []string{m.ReceivedAt.UTC().Format(time.DateTime), string(m.Status), shownHandler(m.Handler, &m.Message), place(&m.Message),
+			return []string{m.ReceivedAt.UTC().Format(time.DateTime), string(m.Status), shownHandler(m.Handler, &m.Message),
+				place(&m.Message),
 				shownID(&m.Message), strconv.Itoa(m.Attempts), due, brief(m.Reason, 40), brief(m.Error, 70)}
 		},
 		json: listedJSON})
@@ -124,7 +127,8 @@ Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
 			case err != nil:
 				return err
 			case len(found) == 0:
-				return fmt.Errorf("inbox %s: no message that is kept has the ID %s; `firstseen explain` tells what is known of it", s.Name(), args[0])
+				return fmt.Errorf("inbox %s: no message that is kept has the ID %s; `firstseen explain` tells what is known of it",
+					s.Name(), args[0])
 			case i.json:
 				return printJSON(cmd.OutOrStdout(), map[string]any{"messages": mapped(found, listedJSON)})
 			}

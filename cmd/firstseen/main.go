@@ -22,9 +22,9 @@
 // Each has its --help. Errors are one line on standard error; exit codes are 0 for a clean end, 1 for a failure, 2 for
 // wrong usage or a wrong config.
 //
-// Files: main.go, process.go and signals.go are what commands share; run.go and run_serve.go consume; dead.go also has what
-// all commands have that look into an inbox, and list.go their lists. Each other command is in the file of its name, and in
-// those that begin with it.
+// Files: main.go, process.go and signals.go are what commands share; run.go and run_serve.go consume; dead.go also has
+// what all commands have that look into an inbox, and list.go their lists. Each other command is in the file of its
+// name, and in those that begin with it.
 package main
 
 import (

@@ -45,7 +45,8 @@ func newMigrate() *cobra.Command {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&t.file, "config", "", "config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
 	flags.StringVar(&t.dsn, "dsn", "", "connection `string`, instead of the config's")
-	flags.StringVar(&t.schema, "schema", "", "`name` of the schema, instead of the config's (default "+migrations.DefaultSchema+")")
+	flags.StringVar(&t.schema, "schema", "",
+		"`name` of the schema, instead of the config's (default "+migrations.DefaultSchema+")")
 	cmd.AddCommand(newMigrateUp(t), newMigrateStatus(t), newMigrateDown(t), newMigratePrint(t))
 	return cmd
 }
@@ -61,7 +62,8 @@ func (t *target) load(withDSN bool) (dsn string, cfg migrations.Config, err erro
 }
 
 // migrator is a subcommand that works on the database, until it is done or a signal comes.
-func (t *target) migrator(do func(ctx context.Context, out io.Writer, dsn string, cfg migrations.Config) error) func(*cobra.Command, []string) error {
+func (t *target) migrator(do func(ctx context.Context, out io.Writer, dsn string,
+	cfg migrations.Config) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		dsn, cfg, err := t.load(true)
 		if err != nil {

@@ -78,7 +78,8 @@ func keepAudit(ctx context.Context, dsn, schema string, to int64) error {
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	table := pgx.Identifier{schema, "audit"}.Sanitize()
 	var lost int
-	if err := conn.QueryRow(ctx, `select count(*) from `+table+` where message_id is null`, pgx.QueryExecModeExec).Scan(&lost); err != nil {
+	if err := conn.QueryRow(ctx, `select count(*) from `+table+` where message_id is null`,
+		pgx.QueryExecModeExec).Scan(&lost); err != nil {
 		return fmt.Errorf("count the entries of the audit: %w", err)
 	}
 	if lost > 0 {

@@ -75,11 +75,14 @@ func verdict(schema string, found *int64) (text string, current bool) {
 	need := migrations.Latest()
 	switch {
 	case found == nil || *found == 0:
-		return fmt.Sprintf("schema %s is not there, and this build needs version %d: run `firstseen migrate up`", schema, need), false
+		return fmt.Sprintf("schema %s is not there, and this build needs version %d: run `firstseen migrate up`", schema,
+			need), false
 	case *found < need:
-		return fmt.Sprintf("schema %s is at version %d, and this build needs %d: run `firstseen migrate up`", schema, *found, need), false
+		return fmt.Sprintf("schema %s is at version %d, and this build needs %d: run `firstseen migrate up`", schema, *found,
+			need), false
 	case *found > need:
-		return fmt.Sprintf("schema %s is at version %d, newer than the %d that this build knows: run a newer build", schema, *found, need), false
+		return fmt.Sprintf("schema %s is at version %d, newer than the %d that this build knows: run a newer build", schema,
+			*found, need), false
 	}
 	return fmt.Sprintf("schema %s is at version %d, which this build needs", schema, need), true
 }
@@ -100,7 +103,8 @@ func schemaVersion(ctx context.Context, dsn, schema string) (*int64, error) {
 	err = conn.QueryRow(ctx, `select coalesce(max(version_id) filter (where is_applied), 0) from `+
 		pgx.Identifier{schema, migrations.VersionTable}.Sanitize(), pgx.QueryExecModeExec).Scan(&version)
 	var missing *pgconn.PgError
-	if errors.As(err, &missing) && (missing.Code == "42P01" || missing.Code == "3F000") { // undefined_table, invalid_schema_name
+	if errors.As(err, &missing) && (missing.Code == "42P01" ||
+		missing.Code == "3F000") { // undefined_table, invalid_schema_name
 		return nil, nil
 	}
 	if err != nil {

@@ -52,7 +52,8 @@ func (c *clusterOf) config() (*config.Live, error) {
 }
 
 // with runs do on the group's cluster and inbox, until it is done or a signal comes.
-func (c *clusterOf) with(cmd *cobra.Command, do func(context.Context, config.Config, *consumer.Cluster, *dedup.Store) error) error {
+func (c *clusterOf) with(cmd *cobra.Command, do func(context.Context, config.Config, *consumer.Cluster,
+	*dedup.Store) error) error {
 	live, err := c.config()
 	if err != nil {
 		return err
@@ -129,7 +130,8 @@ Exit codes: 0 shown, 1 it failed, or a topic does not exist or is denied, and th
 		Example: `  firstseen offsets show
   firstseen offsets show orders --json | jq '[.partitions[].lag] | add'`,
 		RunE: func(cmd *cobra.Command, topics []string) error {
-			return c.with(cmd, func(ctx context.Context, cfg config.Config, cluster *consumer.Cluster, store *dedup.Store) error {
+			return c.with(cmd, func(ctx context.Context, cfg config.Config, cluster *consumer.Cluster,
+				store *dedup.Store) error {
 				s, failed := cluster.Standing(ctx, store, cfg.Group, orAll(topics, cfg))
 				if failed != nil && len(s.Partitions) == 0 {
 					return failed
@@ -169,8 +171,9 @@ func standingJSON(group string, s *consumer.Standing) map[string]any {
 			return map[string]any{"id": m.ID, "client_id": m.ClientID, "host": m.Host}
 		}),
 		"partitions": mapped(s.Partitions, func(p consumer.PartitionStanding) map[string]any {
-			return map[string]any{"topic": p.Topic, "partition": p.Partition, "position": offsetJSON(p.Position), "leader_epoch": p.LeaderEpoch,
-				"committed": offsetJSON(p.Committed), "start": offsetJSON(p.Earliest), "stable": offsetJSON(p.Stable),
+			return map[string]any{"topic": p.Topic, "partition": p.Partition, "position": offsetJSON(p.Position),
+				"leader_epoch": p.LeaderEpoch,
+				"committed":    offsetJSON(p.Committed), "start": offsetJSON(p.Earliest), "stable": offsetJSON(p.Stable),
 				"end": offsetJSON(p.End), "lag": offsetJSON(p.Lag), "member": orNil(p.Member.ID), "owner": orNil(p.Owner)}
 		}),
 	}
@@ -189,7 +192,8 @@ func printStanding(out io.Writer, group string, s *consumer.Standing) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "PARTITION\tPOSITION\tCOMMITTED\tSTART\tSTABLE\tEND\tLAG\tOWNER")
 	for _, p := range s.Partitions {
-		_, _ = fmt.Fprintf(table, "%s/%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Topic, p.Partition, offsetText(p.Position), offsetText(p.Committed),
+		_, _ = fmt.Fprintf(table, "%s/%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Topic, p.Partition, offsetText(p.Position),
+			offsetText(p.Committed),
 			offsetText(p.Earliest), offsetText(p.Stable), offsetText(p.End), offsetText(p.Lag), ownerText(&p))
 	}
 	return table.Flush()

@@ -119,7 +119,8 @@ func printReset(out io.Writer, plan *consumer.Reset, quiet bool) {
 		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		_, _ = fmt.Fprintln(table, "PARTITION\tPOSITION\tCOMMITTED\tFROM\tTO\tMEANS")
 		for _, p := range plan.Partitions {
-			_, _ = fmt.Fprintf(table, "%s/%d\t%s\t%s\t%s\t%d\t%s\n", plan.Topic, p.Partition, offsetText(p.Position), offsetText(p.Committed),
+			_, _ = fmt.Fprintf(table, "%s/%d\t%s\t%s\t%s\t%d\t%s\n", plan.Topic, p.Partition, offsetText(p.Position),
+				offsetText(p.Committed),
 				offsetText(p.From), p.To, meaning(&p))
 		}
 		_ = table.Flush()
@@ -144,7 +145,8 @@ func meaning(p *consumer.ResetPartition) string {
 func resetJSON(plan *consumer.Reset, dry bool) map[string]any {
 	return map[string]any{"group": plan.Group, "topic": plan.Topic, "dry_run": dry,
 		"partitions": mapped(plan.Partitions, func(p consumer.ResetPartition) map[string]any {
-			return map[string]any{"partition": p.Partition, "position": offsetJSON(p.Position), "committed": offsetJSON(p.Committed),
-				"from": offsetJSON(p.From), "to": p.To, "skipped": p.Skipped, "again": p.Again}
+			return map[string]any{"partition": p.Partition, "position": offsetJSON(p.Position),
+				"committed": offsetJSON(p.Committed),
+				"from":      offsetJSON(p.From), "to": p.To, "skipped": p.Skipped, "again": p.Again}
 		})}
 }

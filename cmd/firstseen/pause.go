@@ -66,7 +66,8 @@ handled in order, before later messages of the same key, and with all attempts b
 
 // newPausing is the verb with a subcommand for each kind.
 func newPausing(i *inspected, v pausing) *cobra.Command {
-	cmd := &cobra.Command{Use: v.verb, Args: onlySubcommands, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	cmd := &cobra.Command{Use: v.verb, Args: onlySubcommands,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	i.addFlags(cmd)
 	cmd.AddCommand(newPausingKind(i, v, dedup.PauseTopic, "NAME"), newPausingKind(i, v, dedup.PauseHandler, "NAME"),
 		newPausingKind(i, v, dedup.PausePartition, "TOPIC/N"))
@@ -78,7 +79,8 @@ func newPausingKind(i *inspected, v pausing, kind dedup.PauseKind, name string) 
 	cmd := &cobra.Command{
 		Use:   fmt.Sprintf("%s %s --why TEXT", kind, name),
 		Short: fmt.Sprintf("%s a %s", upper(v.verb), kind),
-		Long:  fmt.Sprintf("%s a %s of the inbox, for all processes that consume into it.", upper(v.verb), kind) + databaseHelp + pauseExitCodes,
+		Long: fmt.Sprintf("%s a %s of the inbox, for all processes that consume into it.", upper(v.verb),
+			kind) + databaseHelp + pauseExitCodes,
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -101,7 +103,8 @@ func newPausingKind(i *inspected, v pausing, kind dedup.PauseKind, name string) 
 func upper(verb string) string { return string(verb[0]-'a'+'A') + verb[1:] }
 
 // pause does it, and says what came of it.
-func (i *inspected) pause(ctx context.Context, cmd *cobra.Command, s *operate.Inbox, v pausing, p dedup.Pause, by operate.By) error {
+func (i *inspected) pause(ctx context.Context, cmd *cobra.Command, s *operate.Inbox, v pausing, p dedup.Pause,
+	by operate.By) error {
 	changed, err := v.run(s, ctx, p, by)
 	if err != nil {
 		return err
@@ -110,7 +113,8 @@ func (i *inspected) pause(ctx context.Context, cmd *cobra.Command, s *operate.In
 		return err
 	}
 	if i.json {
-		return printJSON(cmd.OutOrStdout(), map[string]any{"inbox": s.Name(), "kind": p.Kind, "name": p.Name(), v.done: changed})
+		return printJSON(cmd.OutOrStdout(), map[string]any{"inbox": s.Name(), "kind": p.Kind, "name": p.Name(),
+			v.done: changed})
 	}
 	done := v.done
 	if !changed {
@@ -130,7 +134,8 @@ func warnOfUnknown(ctx context.Context, cmd *cobra.Command, s *operate.Inbox, p 
 	if near := config.Nearest(p.Name(), known); near != "" {
 		hint = "; did you mean " + strconv.Quote(near) + "?"
 	}
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "firstseen: warning: inbox %s has seen no %s %q yet%s\n", oneLine(s.Name()), p.Kind, p.Name(), hint)
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "firstseen: warning: inbox %s has seen no %s %q yet%s\n", oneLine(s.Name()),
+		p.Kind, p.Name(), hint)
 	return err
 }
 
@@ -170,7 +175,8 @@ func printPauses(out io.Writer, inbox string, list []dedup.Pause) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "SINCE (UTC)\tKIND\tNAME\tBY\tWHY")
 	for _, p := range list {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", p.At.UTC().Format(time.DateTime), p.Kind, brief(p.Name(), 60), brief(p.Actor, 40), brief(p.Why, 70))
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", p.At.UTC().Format(time.DateTime), p.Kind, brief(p.Name(), 60),
+			brief(p.Actor, 40), brief(p.Why, 70))
 	}
 	return table.Flush()
 }

@@ -19,13 +19,16 @@ import (
 	"github.com/firstseen/firstseen/handlers"
 )
 
-// newProcessor makes what messages are processed with: all handlers of the config or, where only is not empty, that one.
-func newProcessor(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, store *dedup.Store, only string, waiting *holds.Registry, log *slog.Logger) (*handlers.Processor, error) {
+// newProcessor makes what messages are processed with: all handlers of the config or, where only is not empty, that
+// one.
+func newProcessor(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, store *dedup.Store, only string,
+	waiting *holds.Registry, log *slog.Logger) (*handlers.Processor, error) {
 	registry, err := registryOf(ctx, cfg, pool, only)
 	if err != nil {
 		return nil, err
 	}
-	return handlers.NewProcessor(handlers.Config{Store: store, Handlers: registry, HandlerTimeout: cfg.Timeouts.Handler, Holds: waiting, Logger: log})
+	return handlers.NewProcessor(handlers.Config{Store: store, Handlers: registry, HandlerTimeout: cfg.Timeouts.Handler,
+		Holds: waiting, Logger: log})
 }
 
 // registryOf makes the config's handlers, or, where only is not empty, the one of that name.
@@ -48,7 +51,8 @@ func registryOf(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, only
 	return registry, nil
 }
 
-// boundMemory keeps Go's heap within what a consumer with such a buffer needs, where the environment does not say otherwise.
+// boundMemory keeps Go's heap within what a consumer with such a buffer needs, where the environment does not say
+// otherwise.
 func boundMemory(buffer int) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(int64(buffer) + consumer.HeapBeside)
@@ -78,7 +82,8 @@ func untilReached(ctx context.Context, hold *holds.Place, do func() error) error
 	}
 }
 
-// closeLimit is how long connections are waited for that do not answer any more: the program ends without their farewell.
+// closeLimit is how long connections are waited for that do not answer any more: the program ends without their
+// farewell.
 const closeLimit = 3 * time.Second
 
 func closePool(pool *pgxpool.Pool) {

@@ -96,7 +96,8 @@ func newReplay() *cobra.Command {
 	flags.Int32SliceVar(&r.partitions, "partitions", nil, "`numbers` of the partitions, separated by commas (default all)")
 	flags.StringVar(&r.handler, "handler", "", "`name` of the only handler to give messages to (default all of the topic)")
 	flags.StringVar(&r.name, "name", "", "`name` to keep its progress under (default the topic's, and the handler's)")
-	flags.StringVar(&r.onLoss, "on-loss", string(consumer.Fail), "`what` to do where messages are not in Kafka any more: fail, or continue")
+	flags.StringVar(&r.onLoss, "on-loss", string(consumer.Fail),
+		"`what` to do where messages are not in Kafka any more: fail, or continue")
 	flags.IntVar(&r.rate, "rate", 0, "most `messages` a second (default no limit)")
 	flags.BoolVar(&r.dry, "dry-run", false, "tell what would become of the messages, and write nothing")
 	flags.BoolVar(&r.fresh, "fresh", false, "begin anew what was begun or done before")
@@ -168,7 +169,8 @@ func (r *replay) run(cmd *cobra.Command, topic string) error {
 }
 
 // replay connects to both sides, and reports how it went.
-func (r *replay) replay(ctx context.Context, cmd *cobra.Command, cfg config.Config, pool *pgxpool.Pool, ask consumer.Replay, topic string, log *slog.Logger) error {
+func (r *replay) replay(ctx context.Context, cmd *cobra.Command, cfg config.Config, pool *pgxpool.Pool,
+	ask consumer.Replay, topic string, log *slog.Logger) error {
 	if cfg.Retention.IDs > 0 || len(cfg.Retention.Handlers) > 0 {
 		log.Warn("IDs are not kept for ever: messages whose IDs were forgotten are handled AGAIN; --dry-run tells how many")
 	}
@@ -211,7 +213,8 @@ func (r *replay) reader(s consumer.Config) (*consumer.Reader, error) {
 	})
 }
 
-func (r *replay) processor(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, waiting *holds.Registry, log *slog.Logger) (*handlers.Processor, error) {
+func (r *replay) processor(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, waiting *holds.Registry,
+	log *slog.Logger) (*handlers.Processor, error) {
 	open := dedup.Open
 	if r.dry {
 		open = dedup.Attach
@@ -251,5 +254,6 @@ func (r *replay) report(ctx context.Context, out io.Writer, result *consumer.Rep
 	if r.dry && err != nil {
 		return fmt.Errorf("not read to the end: %w", err)
 	}
-	return interrupted(ctx, err, fmt.Sprintf(": %s of %s offsets are done", grouped(result.Total()-result.Left()), grouped(result.Total())))
+	return interrupted(ctx, err, fmt.Sprintf(": %s of %s offsets are done", grouped(result.Total()-result.Left()),
+		grouped(result.Total())))
 }

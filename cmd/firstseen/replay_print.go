@@ -19,7 +19,8 @@ func printReplay(out io.Writer, r *consumer.ReplayResult, dry bool) error {
 	_, _ = fmt.Fprintln(out, headline(r, dry))
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	seconds := r.Elapsed.Seconds()
-	_, _ = fmt.Fprintf(table, "read\t%s\tmessages, in %.1f s, %s/s\n", grouped(r.Read), seconds, grouped(perSecond(r.Read, r.Elapsed)))
+	_, _ = fmt.Fprintf(table, "read\t%s\tmessages, in %.1f s, %s/s\n", grouped(r.Read), seconds,
+		grouped(perSecond(r.Read, r.Elapsed)))
 	for _, line := range []struct {
 		name string
 		n    int
@@ -88,9 +89,11 @@ func perSecond(n int64, d time.Duration) int64 {
 
 func replayJSON(r *consumer.ReplayResult, dry, finished bool) map[string]any {
 	return map[string]any{
-		"topic": r.Topic, "name": r.Name, "dry_run": dry, "finished": finished, "resumed": r.Resumed, "begun_at": timeJSON(r.BegunAt),
-		"offsets": map[string]any{"total": r.Total(), "before": r.Before, "left": r.Left()},
-		"read":    r.Read, "new": r.New, "duplicates": r.Duplicates, "conflicts": r.Conflicts, "parked": r.Parked, "dead": r.Dead,
+		"topic": r.Topic, "name": r.Name, "dry_run": dry, "finished": finished, "resumed": r.Resumed,
+		"begun_at": timeJSON(r.BegunAt),
+		"offsets":  map[string]any{"total": r.Total(), "before": r.Before, "left": r.Left()},
+		"read":     r.Read, "new": r.New, "duplicates": r.Duplicates, "conflicts": r.Conflicts, "parked": r.Parked,
+		"dead":   r.Dead,
 		"buried": r.Buried, "guessed": r.Guessed, "seconds": r.Elapsed.Seconds(),
 		"partitions": mapped(r.Ranges, func(p operate.ReplayRange) map[string]any {
 			return map[string]any{"partition": p.Partition, "from": p.From, "to": p.To, "next": p.Next}
@@ -116,7 +119,8 @@ func newProgress(out io.Writer, topic string) *progress {
 	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		p.bar = progressbar.NewOptions64(1, progressbar.OptionSetWriter(out), progressbar.OptionSetDescription(topic),
 			progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("offsets"),
-			progressbar.OptionSetPredictTime(true), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionFullWidth(),
+			progressbar.OptionSetPredictTime(true), progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionFullWidth(),
 			progressbar.OptionClearOnFinish())
 	}
 	return p

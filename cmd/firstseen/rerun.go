@@ -87,7 +87,8 @@ func (f *rerunFlags) addFlags(cmd *cobra.Command) {
 	flags.Int64Var(&f.partition, "partition", 0, "`number` of the partition that the offsets are of")
 	flags.Int64Var(&f.from, "from-offset", 0, "the first `offset`")
 	flags.Int64Var(&f.to, "to-offset", 0, "the `offset` to stop before (default: none)")
-	flags.StringVar(&f.ordering, "ordering", "", "the handler's ordering, `key`, partition or none (default: the config's, or else key)")
+	flags.StringVar(&f.ordering, "ordering", "",
+		"the handler's ordering, `key`, partition or none (default: the config's, or else key)")
 	flags.Lookup("handler").Usage = "`name` of the handler; required"
 	flags.Lookup("since").Usage = "not received before this `time`: 2h (before now), 2026-03-01, or 2026-03-01T04:05:06Z (default 48h, without --id)"
 	flags.Lookup("until").Usage = "received before this `time`"
@@ -105,7 +106,8 @@ func (f *rerunFlags) read(cmd *cobra.Command, i *inspected) (r operate.RerunFilt
 	case placed && (r.Topic == "" || !changed("partition")):
 		return r, usage(cmd, "--from-offset and --to-offset are of a --topic and a --partition")
 	case f.partition < 0 || f.partition > 1<<31-1 || f.from < 0 || changed("to-offset") && f.to <= f.from:
-		return r, usage(cmd, "--partition %d --from-offset %d --to-offset %d: not a range of offsets", f.partition, f.from, f.to)
+		return r, usage(cmd, "--partition %d --from-offset %d --to-offset %d: not a range of offsets", f.partition, f.from,
+			f.to)
 	case !placed && r.IDs == nil && !changed("since") && !changed("until") && r.Key == nil:
 		return r, usage(cmd, "say which messages: --id, --topic with --partition and --from-offset, --key, --since or --until")
 	}
@@ -139,8 +141,11 @@ func (i *inspected) reportPreview(cmd *cobra.Command, p operate.RerunPreview, dr
 		return err
 	case i.json:
 		err = printJSON(out, map[string]any{"rerun": p.Messages, "dry_run": true, "searched_from": timeJSON(p.SearchedFrom),
-			"first":   mapped(p.First, rerunMessageJSON),
-			"missing": mapped(p.Missing, func(m operate.MissingRerun) map[string]any { return map[string]any{"id": m.ID, "why": m.Why} })})
+			"first": mapped(p.First, rerunMessageJSON),
+			"missing": mapped(p.Missing, func(m operate.MissingRerun) map[string]any {
+				return map[string]any{"id": m.ID,
+					"why": m.Why}
+			})})
 	default:
 		err = printPreview(out, p, dry)
 	}
@@ -151,7 +156,8 @@ func (i *inspected) reportPreview(cmd *cobra.Command, p operate.RerunPreview, dr
 }
 
 func rerunMessageJSON(m operate.RerunMessage) map[string]any {
-	return map[string]any{"id": m.ID, "topic": m.Topic, "partition": m.Partition, "offset": m.Offset, "received_at": timeJSON(m.ReceivedAt)}
+	return map[string]any{"id": m.ID, "topic": m.Topic, "partition": m.Partition, "offset": m.Offset,
+		"received_at": timeJSON(m.ReceivedAt)}
 }
 
 // whyMissing tells what to do with a message that can't be rerun.
@@ -173,7 +179,8 @@ func printPreview(out io.Writer, p operate.RerunPreview, dry bool) error {
 		say("%s would be rerun, in this order:", counted(p.Messages, "message"))
 	}
 	for _, m := range p.First {
-		say("  %s  %s/%d@%d  received %s", m.ID, oneLine(m.Topic), m.Partition, m.Offset, m.ReceivedAt.UTC().Format(time.DateTime))
+		say("  %s  %s/%d@%d  received %s", m.ID, oneLine(m.Topic), m.Partition, m.Offset,
+			m.ReceivedAt.UTC().Format(time.DateTime))
 	}
 	if n := p.Messages - len(p.First); n > 0 {
 		say("  and %d more", n)

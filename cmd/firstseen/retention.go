@@ -138,7 +138,8 @@ Exit codes: 0 done, 1 it failed, or IDs were kept because a topic may bring thei
 }
 
 // withKeeper connects to both sides, and runs do until it is done or a signal comes.
-func (k *keeping) withKeeper(cmd *cobra.Command, do func(context.Context, *retention.Keeper, config.Config) error) error {
+func (k *keeping) withKeeper(cmd *cobra.Command, do func(context.Context, *retention.Keeper,
+	config.Config) error) error {
 	cfg, err := config.Load(k.file, os.Environ())
 	if err != nil {
 		return err
@@ -176,7 +177,8 @@ func newKeeper(cfg config.Config, inbox *operate.Inbox, log *slog.Logger) (*rete
 	if err != nil {
 		return nil, err
 	}
-	return &retention.Keeper{Inbox: inbox, Cluster: cluster, Settle: min(time.Minute, 5*cmp.Or(cfg.Timeouts.CommitInterval, time.Second)), Logger: log}, nil
+	return &retention.Keeper{Inbox: inbox, Cluster: cluster, Settle: min(time.Minute,
+		5*cmp.Or(cfg.Timeouts.CommitInterval, time.Second)), Logger: log}, nil
 }
 
 // keep does retention beside the consumer, over connections of its own, as the config says at each time, until stop is
@@ -218,8 +220,9 @@ func planJSON(p retention.Plan, ids map[string]int64) map[string]any {
 	return map[string]any{
 		"at": p.At.UTC(),
 		"handlers": mapped(p.Handlers, func(h retention.Handler) map[string]any {
-			return map[string]any{"handler": h.Name, "kept_seconds": int64(h.Age.Seconds()), "forgets_before": timeJSON(h.Before),
-				"ids_estimated": ids[h.Name], "refused": refusalsJSON(h.Refusals)}
+			return map[string]any{"handler": h.Name, "kept_seconds": int64(h.Age.Seconds()),
+				"forgets_before": timeJSON(h.Before),
+				"ids_estimated":  ids[h.Name], "refused": refusalsJSON(h.Refusals)}
 		}),
 		"inbox_before": timeJSON(p.InboxBefore),
 		"inbox_days": mapped(p.Days, func(d operate.InboxDay) map[string]any {
@@ -240,9 +243,11 @@ func printPlan(out io.Writer, p retention.Plan, ids map[string]int64) error {
 		case h.Age == 0:
 			_, _ = fmt.Fprintf(table, "%s\tever\t\t\t\n", brief(h.Name, 40))
 		case len(h.Refusals) > 0:
-			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\tkept: see below\n", brief(h.Name, 40), h.Age, h.Before.UTC().Format(time.DateTime), grouped(ids[h.Name]))
+			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\tkept: see below\n", brief(h.Name, 40), h.Age,
+				h.Before.UTC().Format(time.DateTime), grouped(ids[h.Name]))
 		default:
-			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\tgo\n", brief(h.Name, 40), h.Age, h.Before.UTC().Format(time.DateTime), grouped(ids[h.Name]))
+			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\tgo\n", brief(h.Name, 40), h.Age, h.Before.UTC().Format(time.DateTime),
+				grouped(ids[h.Name]))
 		}
 	}
 	if err := table.Flush(); err != nil {
@@ -255,7 +260,8 @@ func printPlan(out io.Writer, p retention.Plan, ids map[string]int64) error {
 	text := "inbox: kept for ever\n"
 	switch {
 	case len(p.Days) > 0:
-		text = fmt.Sprintf("inbox: %s would be dropped, %s to %s, %s\n", counted(len(p.Days), "day"), p.Days[0].Day.Format(time.DateOnly),
+		text = fmt.Sprintf("inbox: %s would be dropped, %s to %s, %s\n", counted(len(p.Days), "day"),
+			p.Days[0].Day.Format(time.DateOnly),
 			p.Days[len(p.Days)-1].Day.Format(time.DateOnly), humanBytes(bytes))
 	case !p.InboxBefore.IsZero():
 		text = "inbox: no day is old enough\n"
@@ -283,7 +289,8 @@ func printRefused(out io.Writer, p retention.Plan) error {
 // report prints what a run deleted, and kept.
 func (k *keeping) report(cmd *cobra.Command, d retention.Done, forced bool, err error) error {
 	out := cmd.OutOrStdout()
-	done := fmt.Sprintf("%s IDs forgotten, %s of the inbox dropped (%s)", grouped(d.IDs), counted(d.Dropped.Days, "day"), humanBytes(d.Dropped.Bytes))
+	done := fmt.Sprintf("%s IDs forgotten, %s of the inbox dropped (%s)", grouped(d.IDs), counted(d.Dropped.Days, "day"),
+		humanBytes(d.Dropped.Bytes))
 	refused := d.Plan.Refused()
 	if forced {
 		refused = nil
@@ -294,7 +301,8 @@ func (k *keeping) report(cmd *cobra.Command, d retention.Done, forced bool, err 
 	case err != nil:
 		return err
 	case k.json:
-		err = printJSON(out, map[string]any{"ids": d.IDs, "inbox_days": d.Dropped.Days, "inbox_bytes": d.Dropped.Bytes, "inbox_rows": d.Dropped.Rows,
+		err = printJSON(out, map[string]any{"ids": d.IDs, "inbox_days": d.Dropped.Days, "inbox_bytes": d.Dropped.Bytes,
+			"inbox_rows":        d.Dropped.Rows,
 			"inbox_days_in_use": d.Dropped.Busy, "refused": refusalsJSON(refused)})
 	default:
 		if d.Dropped.Busy > 0 {

@@ -87,7 +87,8 @@ func newRun() *cobra.Command {
 			return run(ctx, live, log, migrate)
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", "", "config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
+	cmd.Flags().StringVar(&file, "config", "",
+		"config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
 	cmd.Flags().BoolVar(&check, "check", false, "check the config and end, without connecting anywhere")
 	cmd.Flags().BoolVar(&migrate, "migrate", false, "bring the schema up to date first, as the command migrate up does")
 	return cmd
@@ -135,7 +136,8 @@ func run(ctx context.Context, live *config.Live, log *slog.Logger, migrate bool)
 		return err
 	}
 	window := telemetry.NewWindow(func() time.Duration { return live.Load().Health.Window }, processor.Totals)
-	server.Attach(admin.Parts{Inbox: operate.Of(processor.Store()), Memory: c.Memory(), Status: c.Status, Totals: processor.Totals, Window: window})
+	server.Attach(admin.Parts{Inbox: operate.Of(processor.Store()), Memory: c.Memory(), Status: c.Status,
+		Totals: processor.Totals, Window: window})
 	keeping, err := keep(ctx, live, operate.Of(processor.Store()), log)
 	if err != nil {
 		return err
@@ -162,9 +164,10 @@ func warn(cfg config.Config, log *slog.Logger) {
 	}
 }
 
-// open connects to Postgres, for as long as it takes, and makes what messages are processed with. When ctx ends first it
-// gives neither a Processor nor an error.
-func open(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, waiting *holds.Registry, log *slog.Logger, migrate bool) (*handlers.Processor, error) {
+// open connects to Postgres, for as long as it takes, and makes what messages are processed with. When ctx ends first
+// it gives neither a Processor nor an error.
+func open(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, waiting *holds.Registry, log *slog.Logger,
+	migrate bool) (*handlers.Processor, error) {
 	var processor *handlers.Processor
 	err := untilReached(ctx, waiting.Place(holds.StartKind, "postgres"), func() (err error) {
 		if migrate {
@@ -189,7 +192,8 @@ func migrateFirst(ctx context.Context, cfg config.Config, log *slog.Logger) erro
 	return err
 }
 
-func openOnce(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, waiting *holds.Registry, log *slog.Logger) (*handlers.Processor, error) {
+func openOnce(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, waiting *holds.Registry,
+	log *slog.Logger) (*handlers.Processor, error) {
 	store, err := dedup.Open(ctx, pool, cfg.Store())
 	if err != nil {
 		return nil, err

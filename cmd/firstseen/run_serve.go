@@ -19,12 +19,14 @@ import (
 
 // serve starts the HTTP server for probes, metrics and the admin API, before Postgres or Kafka is reached. It gives nil
 // where the config names no address.
-func serve(ctx context.Context, live *config.Live, pool *pgxpool.Pool, metrics http.Handler, waiting *holds.Registry, log *slog.Logger) (*admin.Server, error) {
+func serve(ctx context.Context, live *config.Live, pool *pgxpool.Pool, metrics http.Handler, waiting *holds.Registry,
+	log *slog.Logger) (*admin.Server, error) {
 	if live.Load().HTTP.Listen == "" {
 		return nil, nil
 	}
 	version, _ := builtFrom()
-	server, err := admin.New(admin.Config{Live: live, Version: version, Pool: pool, Metrics: metrics, Holds: waiting, Logger: log})
+	server, err := admin.New(admin.Config{Live: live, Version: version, Pool: pool, Metrics: metrics, Holds: waiting,
+		Logger: log})
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +57,8 @@ func startTelemetry(ctx context.Context, log *slog.Logger) (*telemetry.Telemetry
 }
 
 // measure has the gauges told that are known only by asking, and moves the window, until stop is called.
-func measure(ctx context.Context, t *telemetry.Telemetry, live *config.Live, store *dedup.Store, window *telemetry.Window, log *slog.Logger) (stop func()) {
+func measure(ctx context.Context, t *telemetry.Telemetry, live *config.Live, store *dedup.Store,
+	window *telemetry.Window, log *slog.Logger) (stop func()) {
 	gauges := telemetry.NewGauges(telemetry.GaugesConfig{
 		Inbox:    operate.Of(store),
 		Window:   window,

@@ -64,10 +64,12 @@ func sizeJSON(s *operate.Size, cfg config.Config) map[string]any {
 			return map[string]any{"name": t.Name, "rows_estimated": t.Rows, "bytes": t.Bytes}
 		}),
 		"scopes": mapped(s.Scopes, func(f operate.ScopeSize) map[string]any {
-			return map[string]any{"inbox": f.Inbox, "handler": f.Handler, "tenant": f.Tenant, "ids_estimated": f.Rows, "share": f.Share}
+			return map[string]any{"inbox": f.Inbox, "handler": f.Handler, "tenant": f.Tenant, "ids_estimated": f.Rows,
+				"share": f.Share}
 		}),
 		"scopes_at": timeJSON(s.ScopesAt), "inbox_first_day": dayJSON(s.FirstDay), "inbox_last_day": dayJSON(s.LastDay),
-		"id_index": map[string]any{"bytes": s.IDIndex.Bytes, "fresh_bytes": s.IDIndex.Fresh, "bloat": s.IDIndex.Bloat(), "rebuild": worthRebuilding(s.IDIndex)},
+		"id_index": map[string]any{"bytes": s.IDIndex.Bytes, "fresh_bytes": s.IDIndex.Fresh, "bloat": s.IDIndex.Bloat(),
+			"rebuild": worthRebuilding(s.IDIndex)},
 		"growth": map[string]any{"from": timeJSON(g.From), "to": timeJSON(g.To), "ids_per_day": g.IDs,
 			"id_bytes_per_day": g.IDBytes, "inbox_bytes_per_day": g.InboxBytes},
 	}
@@ -99,7 +101,8 @@ func printSize(out io.Writer, s *operate.Size, cfg config.Config) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	facts := [][2]string{{"growth", growthText(s)}, {"disk", diskText(s, cfg)}, {"inbox", daysText(s)}, {"index", indexText(s, cfg.Postgres.Schema)}}
+	facts := [][2]string{{"growth", growthText(s)}, {"disk", diskText(s, cfg)}, {"inbox", daysText(s)},
+		{"index", indexText(s, cfg.Postgres.Schema)}}
 	for _, f := range facts {
 		_, _ = fmt.Fprintf(table, "%s\t%s\n", f[0], f[1])
 	}
@@ -117,7 +120,8 @@ func printScopes(out io.Writer, table *tabwriter.Writer, s *operate.Size) error 
 	_, _ = fmt.Fprintln(table, "INBOX\tHANDLER\tTENANT\tIDS (ESTIMATED)\tSHARE")
 	const shown = 20
 	for _, f := range s.Scopes[:min(shown, len(s.Scopes))] {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%.1f %%\n", brief(f.Inbox, 40), brief(f.Handler, 40), brief(f.Tenant, 40), grouped(f.Rows), 100*f.Share)
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%.1f %%\n", brief(f.Inbox, 40), brief(f.Handler, 40), brief(f.Tenant, 40),
+			grouped(f.Rows), 100*f.Share)
 	}
 	if err := table.Flush(); err != nil || len(s.Scopes) <= shown {
 		return err
@@ -127,7 +131,8 @@ func printScopes(out io.Writer, table *tabwriter.Writer, s *operate.Size) error 
 }
 
 func aDay(s *operate.Size, table string) string {
-	n := map[string]int64{"message_dedup": s.Growth.IDBytes, "inbox": s.Growth.InboxBytes, "all": s.Growth.IDBytes + s.Growth.InboxBytes}[table]
+	n := map[string]int64{"message_dedup": s.Growth.IDBytes, "inbox": s.Growth.InboxBytes,
+		"all": s.Growth.IDBytes + s.Growth.InboxBytes}[table]
 	if n == 0 {
 		return ""
 	}

@@ -80,18 +80,21 @@ func (f *storedStatus) print(out io.Writer, inbox string, now time.Time) error {
 		if p.Next >= 0 {
 			next = strconv.FormatInt(p.Next, 10)
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s/%d\t%s\t%s\t%s\t%s\n", oneLine(p.Consumer), oneLine(p.Topic), p.Partition, next, ago(p.MovedAt, now), ago(p.AcquiredAt, now), brief(p.Owner, 60))
+		_, _ = fmt.Fprintf(table, "%s\t%s/%d\t%s\t%s\t%s\t%s\n", oneLine(p.Consumer), oneLine(p.Topic), p.Partition, next,
+			ago(p.MovedAt, now), ago(p.AcquiredAt, now), brief(p.Owner, 60))
 	}
 	_, _ = fmt.Fprintf(table, "\nHANDLER\tPENDING\tFAILED\tDEAD\tOLDEST\n")
 	for _, b := range f.backlog {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", brief(b.Handler, 40), capped(b.Pending, &b), capped(b.Failed, &b), capped(b.Dead, &b), ago(b.OldestAt, now))
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", brief(b.Handler, 40), capped(b.Pending, &b), capped(b.Failed, &b),
+			capped(b.Dead, &b), ago(b.OldestAt, now))
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(out, "\ninbox %s: %s\n", oneLine(inbox), pausedText(len(f.pauses)))
 	for _, p := range f.pauses {
-		_, err = fmt.Fprintf(out, "  %s, %s by %s: %s\n", oneLine(p.String()), ago(p.At, now), oneLine(p.Actor), brief(p.Why, 200))
+		_, err = fmt.Fprintf(out, "  %s, %s by %s: %s\n", oneLine(p.String()), ago(p.At, now), oneLine(p.Actor),
+			brief(p.Why, 200))
 	}
 	return cmp.Or(err, f.printHolds(out, now))
 }
@@ -107,7 +110,8 @@ func (f *storedStatus) printHolds(out io.Writer, now time.Time) (err error) {
 		for i := range told.Holds {
 			h := &told.Holds[i]
 			e := h.Entry()
-			_, err = fmt.Fprintf(out, "  %s, since %s: %s (%s): %s\n    -> %s\n", oneLine(h.String()), ago(h.Since, now), e.Means, h.Code, brief(h.Reason, 300), e.Do)
+			_, err = fmt.Fprintf(out, "  %s, since %s: %s (%s): %s\n    -> %s\n", oneLine(h.String()), ago(h.Since, now),
+				e.Means, h.Code, brief(h.Reason, 300), e.Do)
 		}
 	}
 	return err
@@ -140,19 +144,22 @@ func ago(at, now time.Time) string {
 func (f *storedStatus) json(inbox string) map[string]any {
 	return map[string]any{"inbox": inbox,
 		"positions": mapped(f.positions, func(p operate.Position) map[string]any {
-			return map[string]any{"consumer": p.Consumer, "topic": p.Topic, "partition": p.Partition, "next_offset": p.NextOrNil(), "owner": orNil(p.Owner),
+			return map[string]any{"consumer": p.Consumer, "topic": p.Topic, "partition": p.Partition,
+				"next_offset": p.NextOrNil(), "owner": orNil(p.Owner),
 				"acquired_at": timeJSON(p.AcquiredAt), "moved_at": timeJSON(p.MovedAt), "fruitless": p.Fruitless}
 		}),
 		"backlog": mapped(f.backlog, func(b operate.Backlog) map[string]any {
-			return map[string]any{"handler": b.Handler, "pending": b.Pending, "failed": b.Failed, "dead": b.Dead, "lanes": b.Lanes,
+			return map[string]any{"handler": b.Handler, "pending": b.Pending, "failed": b.Failed, "dead": b.Dead,
+				"lanes":     b.Lanes,
 				"oldest_at": timeJSON(b.OldestAt), "capped": b.Capped}
 		}),
 		"pauses": mapped(f.pauses, pauseJSON),
 		"holds": mapped(f.holds, func(t operate.ToldHolds) map[string]any {
 			return map[string]any{"consumer": t.Consumer, "owner": t.Owner, "told_at": timeJSON(t.ToldAt), "stale": t.Stale,
 				"holds": mapped(t.Holds, func(h holds.Hold) map[string]any {
-					return map[string]any{"kind": h.Kind, "name": h.Name, "held": h.Code, "since": timeJSON(h.Since), "reason": h.Reason,
-						"tries": h.Tries, "do": h.Entry().Do, "decision": h.Entry().Decision}
+					return map[string]any{"kind": h.Kind, "name": h.Name, "held": h.Code, "since": timeJSON(h.Since),
+						"reason": h.Reason,
+						"tries":  h.Tries, "do": h.Entry().Do, "decision": h.Entry().Decision}
 				})}
 		})}
 }

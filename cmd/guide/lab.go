@@ -61,7 +61,8 @@ func (l *lab) setUp(ctx context.Context) error {
 // produce sends payments with their ID in the header message-id and their account as the key. Without an account they
 // go to alice and bob in turn.
 func (l *lab) produce(ctx context.Context, first, last int, account string) error {
-	w := &kafka.Writer{Addr: kafka.TCP(l.broker), Topic: topic, Balancer: &kafka.Hash{}, BatchTimeout: 10 * time.Millisecond,
+	w := &kafka.Writer{Addr: kafka.TCP(l.broker), Topic: topic, Balancer: &kafka.Hash{},
+		BatchTimeout: 10 * time.Millisecond,
 		RequiredAcks: kafka.RequireAll}
 	var messages []kafka.Message
 	for i := first; i <= last; i++ {
@@ -139,7 +140,8 @@ func (l *lab) caughtUp(ctx context.Context, group string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	committed, err := l.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: group, Topics: map[string][]int{topic: {0, 1}}})
+	committed, err := l.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: group,
+		Topics: map[string][]int{topic: {0, 1}}})
 	if err != nil {
 		return false, err
 	}

@@ -40,7 +40,8 @@ func readKnown(file string) (reasons, error) {
 	return known, nil
 }
 
-// tell prints the survivors that have no reason, and the reasons whose change was killed, and returns how many the former are.
+// tell prints the survivors that have no reason, and the reasons whose change was killed, and returns how many the
+// former are.
 func (r reasons) tell(path string, tried []change, survivors []string) (unknown int) {
 	for _, name := range survivors {
 		if r[name] == "" {
@@ -56,14 +57,16 @@ func (r reasons) tell(path string, tried []change, survivors []string) (unknown 
 	return unknown
 }
 
-// results are what came of a target's changes, in a file below bin/mutants that lasts as long as the target stays the same.
+// results are what came of a target's changes, in a file below bin/mutants that lasts as long as the target stays the
+// same.
 type results struct {
 	file string
 	of   map[string]string
 }
 
 func openResults(path string) (*results, error) {
-	r := &results{file: filepath.Join("bin", "mutants", strings.ReplaceAll(path, "/", "_")+".txt"), of: map[string]string{}}
+	r := &results{file: filepath.Join("bin", "mutants", strings.ReplaceAll(path, "/", "_")+".txt"),
+		of: map[string]string{}}
 	sum, err := sumOf(path)
 	if err != nil {
 		return nil, err

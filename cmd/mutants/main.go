@@ -1,12 +1,12 @@
-// Command mutants breaks the code, one small change at a time, and runs the tests that should notice: a change that they
-// don't notice has survived, and is either a test that is missing or a line that needs no test. Tools that are kept for
-// this, gremlins above all, change Go only, and half of what must be right here is SQL.
+// Command mutants breaks the code, one small change at a time, and runs the tests that should notice: a change that
+// they don't notice has survived, and is either a test that is missing or a line that needs no test. Tools that are
+// kept for this, gremlins above all, change Go only, and half of what must be right here is SQL.
 //
 //	go run ./cmd/mutants [flags] [target ...]
 //
 // Targets are those of targets.go, all of them by default. A change reaches the compiler as an overlay: no file of the
-// tree is touched. What came of each is kept below bin/mutants, by target, so that a run that was ended goes on where it
-// was, as long as the target is the same; survivors are tried again. Survivors that need no test are in
+// tree is touched. What came of each is kept below bin/mutants, by target, so that a run that was ended goes on where
+// it was, as long as the target is the same; survivors are tried again. Survivors that need no test are in
 // testdata/mutants.txt, each with its reason. Where there are others the exit code is 1.
 //
 // Files in reading order: main.go, targets.go, change.go, gochanges.go, sqlchanges.go, trial.go, known.go.
@@ -65,7 +65,8 @@ func run(t *trial, names []string, list bool) error {
 		unknown += known.tell(g.path, changes, survivors)
 	}
 	if unknown > 0 {
-		return fmt.Errorf("%d changes were not noticed: write a test for each, or its reason into testdata/mutants.txt", unknown)
+		return fmt.Errorf("%d changes were not noticed: write a test for each, or its reason into testdata/mutants.txt",
+			unknown)
 	}
 	return nil
 }

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// sqlRules break SQL, by replacing a match or the one group of it. What they take away has to have its brackets in pairs.
+// sqlRules break SQL, by replacing a match or the one group of it. What they take away has to have its brackets in
+// pairs.
 var sqlRules = []struct {
 	what *regexp.Regexp
 	by   string

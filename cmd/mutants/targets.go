@@ -11,8 +11,8 @@ type tests struct{ pkg, match string }
 
 const everything = "."
 
-// targets are where a fault costs most: what decides that a message is new, done, retried, given up, or forgotten, and who
-// may ask for it.
+// targets are where a fault costs most: what decides that a message is new, done, retried, given up, or forgotten, and
+// who may ask for it.
 var targets = []target{
 	{"migrations/sql", []tests{{"./dedup", everything}, {"./handlers", "Lane|Model|Killed|Retr"}}},
 	{"dedup/accept.go", []tests{{"./dedup", everything}}},

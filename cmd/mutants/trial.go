@@ -127,7 +127,8 @@ func try(c change, all []tests, limits []time.Duration) (result string, err erro
 func (ts tests) run(overlay string, limit time.Duration) (passed, built bool, out []byte) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-failfast", "-vet=off", "-overlay="+overlay, "-timeout="+limit.String(), "-run="+ts.match, ts.pkg)
+	cmd := exec.CommandContext(ctx, "go", "test", "-failfast", "-vet=off", "-overlay="+overlay,
+		"-timeout="+limit.String(), "-run="+ts.match, ts.pkg)
 	out, err := cmd.CombinedOutput()
 	return err == nil, !bytes.Contains(out, []byte("[build failed]")), out
 }

@@ -49,7 +49,8 @@ func identify(r *http.Request, cfg config.HTTP) (client, *Problem) {
 		known = holder
 	}
 	if known.role == nobody {
-		return known, problem(http.StatusUnauthorized, "%s", credentialAdvice(cfg)).with("WWW-Authenticate", `Bearer realm="firstseen"`)
+		return known, problem(http.StatusUnauthorized, "%s", credentialAdvice(cfg)).with("WWW-Authenticate",
+			`Bearer realm="firstseen"`)
 	}
 	return known, nil
 }
@@ -59,15 +60,19 @@ func identify(r *http.Request, cfg config.HTTP) (client, *Problem) {
 func local(r *http.Request) (client, *Problem) {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !peer.Addr().Unmap().IsLoopback() {
-		return client{}, problem(http.StatusForbidden, "the API is for clients on the same host; for others set http.write_token, "+
-			"http.read_token or http.client_ca_file in the config")
+		return client{}, problem(http.StatusForbidden,
+			"the API is for clients on the same host; for others set http.write_token, "+
+				"http.read_token or http.client_ca_file in the config")
 	}
 	if !isLocalHost(r.Host) {
-		return client{}, problem(http.StatusForbidden, "the request is for a host of another name; ask for localhost or 127.0.0.1, or set http.write_token in the config")
+		return client{}, problem(http.StatusForbidden,
+			"the request is for a host of another name; ask for localhost or 127.0.0.1, or set http.write_token in the config")
 	}
-	for _, name := range []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip"} {
+	for _, name := range []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto",
+		"X-Real-Ip"} {
 		if r.Header.Get(name) != "" {
-			return client{}, problem(http.StatusForbidden, "the request comes through a proxy, which hides where from; set http.write_token in the config")
+			return client{}, problem(http.StatusForbidden,
+				"the request comes through a proxy, which hides where from; set http.write_token in the config")
 		}
 	}
 	return client{writer, "local"}, nil
@@ -145,7 +150,8 @@ func (c client) actor(r *http.Request) (string, *Problem) {
 	if said == "" {
 		return c.name, nil
 	}
-	if len(said) > maxActor || strings.ContainsFunc(said, func(r rune) bool { return !unicode.IsPrint(r) }) || !utf8.ValidString(said) {
+	if len(said) > maxActor || strings.ContainsFunc(said, func(r rune) bool { return !unicode.IsPrint(r) }) ||
+		!utf8.ValidString(said) {
 		return "", wrong("X-Actor", "has more than %d bytes, or a character that can't be printed", maxActor)
 	}
 	return c.name + " (" + said + ")", nil
@@ -163,7 +169,8 @@ func (b *bucket) take(rate int, now time.Time) (wait time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	perSecond := float64(max(rate, 1))
-	if passed := now.Sub(b.at); b.at.IsZero() || passed > 0 { // two requests may come here in another order than they looked at the clock
+	if passed := now.Sub(b.at); b.at.IsZero() ||
+		passed > 0 { // two requests may come here in another order than they looked at the clock
 		b.spent, b.at = max(0, b.spent-perSecond*passed.Seconds()), now
 	}
 	if b.spent+1 > perSecond {

@@ -47,8 +47,11 @@ func messageOf(m *operate.Listed, limit int) Message {
 
 func storedMessage(m *operate.Stored, handler string) Message {
 	c := &m.Message
-	return Message{ID: c.ID.String(), RawID: orNull(c.RawID), Handler: handler, Tenant: c.Tenant, Topic: c.Topic, Partition: c.Partition,
-		Offset: c.Offset, Status: string(statusOf(m)), ProducedAt: moment(c.Timestamp), RawTimestamp: orNull(c.RawTimestamp), ReceivedAt: moment(m.ReceivedAt), Since: moment(m.At),
+	return Message{ID: c.ID.String(), RawID: orNull(c.RawID), Handler: handler, Tenant: c.Tenant, Topic: c.Topic,
+		Partition: c.Partition,
+		Offset:    c.Offset, Status: string(statusOf(m)), ProducedAt: moment(c.Timestamp),
+		RawTimestamp: orNull(c.RawTimestamp),
+		ReceivedAt:   moment(m.ReceivedAt), Since: moment(m.At),
 		Attempts: m.Attempts, Reason: orNull(m.Reason), Error: orNull(m.Error), Bytes: storedBytes(c)}
 }
 
@@ -92,8 +95,10 @@ type Conflicts struct {
 
 func conflictOf(c *operate.ConflictCopy, limit int) Conflict {
 	m := &c.Message
-	out := Conflict{ID: m.ID.String(), Handler: c.Handler, Tenant: m.Tenant, Topic: m.Topic, Partition: m.Partition, Offset: m.Offset,
-		ProducedAt: moment(m.Timestamp), RawTimestamp: orNull(m.RawTimestamp), SeenAt: moment(c.SeenAt), Bytes: storedBytes(m)}
+	out := Conflict{ID: m.ID.String(), Handler: c.Handler, Tenant: m.Tenant, Topic: m.Topic, Partition: m.Partition,
+		Offset:     m.Offset,
+		ProducedAt: moment(m.Timestamp), RawTimestamp: orNull(m.RawTimestamp), SeenAt: moment(c.SeenAt),
+		Bytes: storedBytes(m)}
 	if limit > 0 {
 		out.Content = contentOf(m, limit)
 	}
@@ -140,7 +145,8 @@ type Audit struct {
 }
 
 func auditOf(a *operate.AuditRecord) AuditRecord {
-	return AuditRecord{a.At.UTC(), a.Actor, a.Action, a.Why, orNull(a.Login), orNull(a.Handler), orNull(a.Tenant), idOrNull(a.MessageID), orNull(a.Subject)}
+	return AuditRecord{a.At.UTC(), a.Actor, a.Action, a.Why, orNull(a.Login), orNull(a.Handler), orNull(a.Tenant),
+		idOrNull(a.MessageID), orNull(a.Subject)}
 }
 
 // Pause is something that is paused.

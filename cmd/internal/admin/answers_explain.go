@@ -37,13 +37,15 @@ type Lane struct {
 }
 
 func explanationOf(e *operate.Explanation) Explanation {
-	return Explanation{Asked: e.Asked, Inbox: e.Inbox, Now: e.Now.UTC(), Sentences: mapped(e.Sentences, func(s *string) string { return *s }),
+	return Explanation{Asked: e.Asked, Inbox: e.Inbox, Now: e.Now.UTC(), Sentences: mapped(e.Sentences,
+		func(s *string) string { return *s }),
 		Seen: mapped(e.Seen, sightingOf), Unseen: mapped(e.Unseen, func(s *string) string { return *s })}
 }
 
 func sightingOf(f *operate.Sighting) Sighting {
-	out := Sighting{Inbox: f.Inbox, Handler: f.Handler, Tenant: f.Tenant, FirstSeenAt: f.FirstSeenAt.UTC(), Conflicts: len(f.Conflicts),
-		Audit: mapped(f.Audit, func(a *operate.AuditEntry) AuditRecord { return auditOf(&operate.AuditRecord{AuditEntry: *a}) })}
+	out := Sighting{Inbox: f.Inbox, Handler: f.Handler, Tenant: f.Tenant, FirstSeenAt: f.FirstSeenAt.UTC(),
+		Conflicts: len(f.Conflicts),
+		Audit:     mapped(f.Audit, func(a *operate.AuditEntry) AuditRecord { return auditOf(&operate.AuditRecord{AuditEntry: *a}) })}
 	if f.Stored != nil {
 		m := storedMessage(f.Stored, f.Handler)
 		out.Message = &m

@@ -56,8 +56,11 @@ type Growth struct {
 func sizeOf(s *operate.Size, cfg config.Config) Size {
 	g := s.Growth
 	out := Size{At: s.At.UTC(), UsedBytes: s.Used,
-		Tables:   mapped(s.Tables, func(t *operate.TableSize) TableSize { return TableSize{t.Name, t.Rows, t.Bytes} }),
-		Scopes:   mapped(s.Scopes, func(f *operate.ScopeSize) ScopeSize { return ScopeSize{f.Inbox, f.Handler, f.Tenant, f.Rows, f.Share} }),
+		Tables: mapped(s.Tables, func(t *operate.TableSize) TableSize { return TableSize{t.Name, t.Rows, t.Bytes} }),
+		Scopes: mapped(s.Scopes, func(f *operate.ScopeSize) ScopeSize {
+			return ScopeSize{f.Inbox, f.Handler, f.Tenant,
+				f.Rows, f.Share}
+		}),
 		FirstDay: day(s.FirstDay), LastDay: day(s.LastDay),
 		IDIndex: IndexSize{s.IDIndex.Bytes, s.IDIndex.Fresh, s.IDIndex.Bloat()},
 		Growth:  Growth{moment(g.From), moment(g.To), g.IDs, g.IDBytes, g.InboxBytes}}

@@ -111,7 +111,8 @@ type Partition struct {
 }
 
 func partitionOf(p *consumer.PartitionStatus) Partition {
-	return Partition{Topic: p.Topic, Partition: p.Partition, Next: offset(p.Next), Committed: offset(p.Committed), End: offset(p.End),
+	return Partition{Topic: p.Topic, Partition: p.Partition, Next: offset(p.Next), Committed: offset(p.Committed),
+		End:           offset(p.End),
 		HighWatermark: offset(p.HighWatermark), Lag: offset(p.Lag), LagSeconds: p.LagTime.Seconds(), CaughtUp: p.CaughtUp,
 		Held: orNull(p.Held), HeldSince: moment(p.HeldSince), Paused: p.Paused, OpenTransaction: moment(p.OpenTransaction)}
 }

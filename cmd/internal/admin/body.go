@@ -22,7 +22,8 @@ const maxBody = 1 << 20
 // readBody reads a JSON object into a struct, and takes no field that the struct has not.
 func readBody(w http.ResponseWriter, r *http.Request, into any) *Problem {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return problem(http.StatusUnsupportedMediaType, "send the body as JSON, with the header Content-Type: application/json")
+		return problem(http.StatusUnsupportedMediaType,
+			"send the body as JSON, with the header Content-Type: application/json")
 	}
 	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var large *http.MaxBytesError
@@ -108,7 +109,8 @@ const maxBodyIDs = 1000
 func (b *BodyFilter) filter() (f operate.Filter, narrow bool, fault *Problem) {
 	f = operate.Filter{Topic: b.Topic, Handler: b.Handler, Tenant: b.Tenant, Reason: b.Reason}
 	q := query{}
-	for name, text := range map[string]string{"topic": b.Topic, "handler": b.Handler, "tenant": b.Tenant, "reason": b.Reason} {
+	for name, text := range map[string]string{"topic": b.Topic, "handler": b.Handler, "tenant": b.Tenant,
+		"reason": b.Reason} {
 		q.checkText(name, text)
 	}
 	f.From, f.To = bodyTime(&q, "since", b.Since), bodyTime(&q, "until", b.Until)
@@ -120,7 +122,8 @@ func (b *BodyFilter) filter() (f operate.Filter, narrow bool, fault *Problem) {
 	for _, text := range b.IDs {
 		f.IDs = append(f.IDs, q.id("ids", text)...)
 	}
-	narrow = f.Topic != "" || f.Handler != "" || f.Tenant != "" || f.Reason != "" || f.Key != nil || f.IDs != nil || !f.From.IsZero() || !f.To.IsZero()
+	narrow = f.Topic != "" || f.Handler != "" || f.Tenant != "" || f.Reason != "" || f.Key != nil || f.IDs != nil ||
+		!f.From.IsZero() || !f.To.IsZero()
 	return f, narrow, q.fault
 }
 

@@ -7,8 +7,9 @@ import (
 	"sync"
 )
 
-// maxConnections is how many connections are open at once. Where one more comes the oldest one gives way on which no request
-// is being answered, half-open ones among them: so nobody who only opens connections keeps a probe from its answer.
+// maxConnections is how many connections are open at once. Where one more comes the oldest one gives way on which no
+// request is being answered, half-open ones among them: so nobody who only opens connections keeps a probe from its
+// answer.
 const maxConnections = 200
 
 // connections are those of a server, in the order in which they came.

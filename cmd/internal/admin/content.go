@@ -10,8 +10,8 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 )
 
-// How much is shown of a key, of the headers and of a value, in a list and where one message is asked for; how much in a
-// list of them all; and how many headers. As JSON it may be six times as much.
+// How much is shown of a key, of the headers and of a value, in a list and where one message is asked for; how much in
+// a list of them all; and how many headers. As JSON it may be six times as much.
 const (
 	listedBytes = 64 << 10
 	singleBytes = 1 << 20

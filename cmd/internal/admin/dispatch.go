@@ -86,7 +86,8 @@ func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	slices.Sort(allowed)
-	problem(http.StatusMethodNotAllowed, "this path takes %s", strings.Join(allowed, ", ")).with("Allow", strings.Join(allowed, ", ")).write(w)
+	problem(http.StatusMethodNotAllowed, "this path takes %s", strings.Join(allowed, ", ")).with("Allow",
+		strings.Join(allowed, ", ")).write(w)
 }
 
 // survive answers a request that panics, and logs it.
@@ -117,7 +118,8 @@ func (s *Server) admit(next http.Handler) http.Handler {
 			return
 		}
 		if refused != nil {
-			s.log.Warn("a request to the admin API is refused", "remote", r.RemoteAddr, "path", r.URL.Path, "status", refused.Status)
+			s.log.Warn("a request to the admin API is refused", "remote", r.RemoteAddr, "path", r.URL.Path, "status",
+				refused.Status)
 			refused.write(w)
 			return
 		}
@@ -186,8 +188,8 @@ func (c *call) end() {
 	}
 }
 
-// room takes memory for the answer. All answers together take no more than a quarter of it: who reads slowly must not stop
-// the consumer.
+// room takes memory for the answer. All answers together take no more than a quarter of it: who reads slowly must not
+// stop the consumer.
 func (c *call) room(ctx context.Context) error {
 	if c.parts == nil || c.parts.Memory == nil {
 		return nil
@@ -243,7 +245,8 @@ func (c *call) inbox() (*operate.Inbox, error) {
 		return nil, c.fault
 	}
 	if c.attached == nil {
-		return nil, problem(http.StatusServiceUnavailable, "Postgres has not been reached since the start, or its schema is not there: see the log").retry(turnLimit)
+		return nil, problem(http.StatusServiceUnavailable,
+			"Postgres has not been reached since the start, or its schema is not there: see the log").retry(turnLimit)
 	}
 	return c.attached, nil
 }
@@ -270,7 +273,8 @@ func (s *Server) problemOf(r *http.Request, err error) *Problem {
 // fail logs an error and answers with where it is in the log.
 func (s *Server) fail(r *http.Request, err error) *Problem {
 	id := fmt.Sprintf("%x-%d", s.started.Unix(), s.requests.Add(1))
-	s.log.Error("a request to the admin server failed", "request", id, "method", r.Method, "path", r.URL.Path, "error", err)
+	s.log.Error("a request to the admin server failed", "request", id, "method", r.Method, "path", r.URL.Path, "error",
+		err)
 	status, detail := http.StatusInternalServerError, "it failed; the log says why, beside this request's number"
 	if failure.Unanswered(err) {
 		status, detail = http.StatusServiceUnavailable, "Postgres does not answer; messages wait meanwhile, and none is lost"

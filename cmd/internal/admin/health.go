@@ -94,7 +94,8 @@ func (f *facts) checkGroup() Check {
 	switch f.status.State {
 	case consumer.Consuming:
 	case consumer.Joining:
-		c.Reason, c.Value, c.Limit, c.Unit = "joining for "+spoken(since), ptr(since.Seconds()), ptr(joinLimit.Seconds()), "seconds"
+		c.Reason, c.Value, c.Limit, c.Unit = "joining for "+spoken(since), ptr(since.Seconds()), ptr(joinLimit.Seconds()),
+			"seconds"
 		if since > joinLimit {
 			c.Status = degraded
 		}
@@ -113,13 +114,15 @@ func (f *facts) checkBacklog() Check {
 		parked += b.Parked()
 		capped = capped || b.Capped
 	}
-	c := Check{Name: "backlog", Unit: "messages", Reason: fmt.Sprintf("%d messages wait in Kafka for this process, and %d are parked", inKafka, parked)}
+	c := Check{Name: "backlog", Unit: "messages",
+		Reason: fmt.Sprintf("%d messages wait in Kafka for this process, and %d are parked", inKafka, parked)}
 	if capped {
 		c.Reason += " or more: not all are counted"
 	}
 	c.hold(float64(inKafka+parked), float64(f.cfg.Degraded.Backlog), float64(f.cfg.Unhealthy.Backlog))
 	if f.backlog == nil {
-		c.Reason = fmt.Sprintf("%d messages wait in Kafka for this process; how many are parked could not be found out", inKafka)
+		c.Reason = fmt.Sprintf("%d messages wait in Kafka for this process; how many are parked could not be found out",
+			inKafka)
 		if f.opened && f.postgres == nil && c.Status == healthy {
 			c.Status = degraded // it answers, but not this, and nobody knows how much it is
 		}
@@ -145,7 +148,8 @@ func (f *facts) checkAge() Check {
 
 func (f *facts) checkFailures() Check {
 	r := f.rates
-	c := Check{Name: "failure_ratio", Unit: "ratio", Reason: fmt.Sprintf("%d of %s failed in the last %s", r.Failed, counted(int(r.Failed+r.Handled), "attempt"),
+	c := Check{Name: "failure_ratio", Unit: "ratio", Reason: fmt.Sprintf("%d of %s failed in the last %s", r.Failed,
+		counted(int(r.Failed+r.Handled), "attempt"),
 		spoken(r.Over))}
 	c.hold(r.FailureRatio, f.cfg.Degraded.FailureRatio, f.cfg.Unhealthy.FailureRatio)
 	return c
@@ -187,7 +191,8 @@ func (f *facts) checkHeld() Check {
 }
 
 func (f *facts) checkDead() Check {
-	c := Check{Name: "dead_letters", Status: healthy, Unit: "messages", Reason: "how many there are could not be found out"}
+	c := Check{Name: "dead_letters", Status: healthy, Unit: "messages",
+		Reason: "how many there are could not be found out"}
 	if f.dead != nil {
 		c.Reason = fmt.Sprintf("%d messages went to the dead letters within an hour and are there; firstseen dead list shows why", *f.dead)
 		c.hold(float64(*f.dead), float64(f.cfg.Degraded.DeadLetters), float64(f.cfg.Unhealthy.DeadLetters))
@@ -202,17 +207,20 @@ func (f *facts) checkTopics() Check {
 	for _, t := range f.status.Topics {
 		if t.Held != "" {
 			e := holds.EntryOf(t.Held)
-			held = append(held, fmt.Sprintf("%s for %s: %s (%s): %s", t.Name, spoken(f.now.Sub(t.HeldSince)), e.Means, t.Held, e.Do))
+			held = append(held, fmt.Sprintf("%s for %s: %s (%s): %s", t.Name, spoken(f.now.Sub(t.HeldSince)), e.Means, t.Held,
+				e.Do))
 		}
 	}
 	if c.Value = ptr(float64(len(held))); len(held) > 0 {
-		c.Status, c.Reason = degraded, fmt.Sprintf("%d of %s can't be read: %s", len(held), counted(len(f.status.Topics), "topic"), listed(held))
+		c.Status, c.Reason = degraded, fmt.Sprintf("%d of %s can't be read: %s", len(held), counted(len(f.status.Topics),
+			"topic"), listed(held))
 	}
 	return c
 }
 
 func (f *facts) checkPaused() Check {
-	c := Check{Name: "paused", Status: healthy, Unit: "pauses", Value: ptr(float64(len(f.pauses))), Reason: "nothing is paused"}
+	c := Check{Name: "paused", Status: healthy, Unit: "pauses", Value: ptr(float64(len(f.pauses))),
+		Reason: "nothing is paused"}
 	if len(f.pauses) > 0 {
 		c.Reason = "paused by operators: " + listed(mapped(f.pauses, func(p *dedup.Pause) string { return p.String() }))
 	}

@@ -32,7 +32,8 @@ func openAPI(version string) ([]byte, error) {
 		"components": object{
 			"schemas": schemas,
 			"securitySchemes": object{
-				"token":       object{"type": "http", "scheme": "bearer", "description": "http.read_token or http.write_token of the config."},
+				"token": object{"type": "http", "scheme": "bearer",
+					"description": "http.read_token or http.write_token of the config."},
 				"certificate": object{"type": "mutualTLS", "description": "A certificate that http.client_ca_file has signed."},
 			},
 		},
@@ -48,7 +49,8 @@ func (r *route) operation(schemas schemaSet) object {
 		"operationId": r.name, "summary": r.summary,
 		"security": []object{{}, {"token": []string{}}, {"certificate": []string{}}},
 		"responses": object{
-			"200":     object{"description": "Done.", "content": object{jsonType: object{"schema": schemas.of(reflect.TypeOf(r.answer))}}},
+			"200": object{"description": "Done.",
+				"content": object{jsonType: object{"schema": schemas.of(reflect.TypeOf(r.answer))}}},
 			"default": object{"description": "Not done.", "content": problems(schemas)},
 		},
 	}
@@ -57,14 +59,16 @@ func (r *route) operation(schemas schemaSet) object {
 		parameters = append(parameters, p.object())
 	}
 	if r.changes {
-		parameters = append(parameters, object{"name": "X-Actor", "in": "header", "description": "Who asks; kept in the audit beside what the credential proves.",
-			"schema": object{"type": "string", "maxLength": maxActor}})
+		parameters = append(parameters, object{"name": "X-Actor", "in": "header",
+			"description": "Who asks; kept in the audit beside what the credential proves.",
+			"schema":      object{"type": "string", "maxLength": maxActor}})
 	}
 	if len(parameters) > 0 {
 		op["parameters"] = parameters
 	}
 	if r.body != nil {
-		op["requestBody"] = object{"required": true, "content": object{jsonType: object{"schema": schemas.of(reflect.TypeOf(r.body).Elem())}}}
+		op["requestBody"] = object{"required": true,
+			"content": object{jsonType: object{"schema": schemas.of(reflect.TypeOf(r.body).Elem())}}}
 	}
 	return op
 }
@@ -75,7 +79,8 @@ func problems(schemas schemaSet) object {
 
 func probeOperation(path string, answer any, schemas schemaSet) object {
 	content := object{jsonType: object{"schema": schemas.of(reflect.TypeOf(answer))}}
-	return object{"operationId": strings.TrimPrefix(path, "/"), "summary": "For whoever watches the program; open to all.", "security": []object{{}},
+	return object{"operationId": strings.TrimPrefix(path, "/"),
+		"summary": "For whoever watches the program; open to all.", "security": []object{{}},
 		"responses": object{
 			strconv.Itoa(http.StatusOK):                 object{"description": "Yes.", "content": content},
 			strconv.Itoa(http.StatusServiceUnavailable): object{"description": "No.", "content": content},
@@ -127,8 +132,9 @@ func (s schemaSet) of(t reflect.Type) object {
 	return object{"type": jsonTypes[t.Kind()]}
 }
 
-var jsonTypes = map[reflect.Kind]string{reflect.String: "string", reflect.Bool: "boolean", reflect.Map: "object", reflect.Float64: "number",
-	reflect.Int: "integer", reflect.Int32: "integer", reflect.Int64: "integer"}
+var jsonTypes = map[reflect.Kind]string{reflect.String: "string", reflect.Bool: "boolean", reflect.Map: "object",
+	reflect.Float64: "number",
+	reflect.Int:     "integer", reflect.Int32: "integer", reflect.Int64: "integer"}
 
 func nullable(schema object) object {
 	if name, ok := schema["type"].(string); ok {

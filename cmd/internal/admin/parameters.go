@@ -53,8 +53,9 @@ var (
 	tenantParameter    = parameter{name: "tenant", kind: text, doc: "The tenant. Empty picks all tenants."}
 	reasonParameter    = parameter{name: "reason", kind: text, doc: "The code of the last failure."}
 	partitionParameter = parameter{name: "partition", kind: number, doc: "The partition's number."}
-	idParameter        = parameter{name: "id", kind: ids, doc: "The ID as the producer wrote it, or the message's UUID. May be given again."}
-	whyParameter       = parameter{name: "why", kind: text, doc: "What for; kept in the audit.", required: true}
+	idParameter        = parameter{name: "id", kind: ids,
+		doc: "The ID as the producer wrote it, or the message's UUID. May be given again."}
+	whyParameter = parameter{name: "why", kind: text, doc: "What for; kept in the audit.", required: true}
 
 	filterParameters = []parameter{topicParameter, handlerParameter, tenantParameter,
 		{name: "key", kind: text, doc: `The message's key, as text, or \x and hex digits.`},
@@ -63,7 +64,8 @@ var (
 	pageParameters = []parameter{
 		{name: "limit", kind: number, doc: "How many to give at most: 1 to 1000, 1 to 100 with content. Default 50."},
 		{name: "cursor", kind: text, doc: "The next of the page before."}}
-	contentParameter = parameter{name: "content", kind: boolean, doc: "true brings keys, headers and values along. Default false."}
+	contentParameter = parameter{name: "content", kind: boolean,
+		doc: "true brings keys, headers and values along. Default false."}
 )
 
 func join(lists ...[]parameter) []parameter { return slices.Concat(lists...) }
@@ -216,8 +218,9 @@ func (q *query) id(name, text string) []uuid.UUID {
 
 // filter reads filterParameters, and reason where the route has it.
 func (q *query) filter() operate.Filter {
-	f := operate.Filter{Topic: q.text("topic"), Handler: q.text("handler"), Tenant: q.text("tenant"), Reason: q.text("reason"),
-		From: q.time("since"), To: q.time("until"), IDs: q.ids("id")}
+	f := operate.Filter{Topic: q.text("topic"), Handler: q.text("handler"), Tenant: q.text("tenant"),
+		Reason: q.text("reason"),
+		From:   q.time("since"), To: q.time("until"), IDs: q.ids("id")}
 	if q.has("key") {
 		key, err := argtext.Key(q.text("key"))
 		if err != nil {

@@ -37,8 +37,8 @@ func (s *Server) livez(w http.ResponseWriter, _ *http.Request) {
 	answerProbe(w, true, "the program is at work")
 }
 
-// readyz fails before the program has done what it has to do at the start, and once it is about to end. An outage later on
-// is waited for, and a program that waits is ready.
+// readyz fails before the program has done what it has to do at the start, and once it is about to end. An outage
+// later on is waited for, and a program that waits is ready.
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	status, parts := s.status()
 	switch {
@@ -61,8 +61,8 @@ type healthCache struct {
 }
 
 // However often health is asked for, Postgres is asked seldom: after two seconds, and only so that the answers take no
-// more than a twentieth of the time; but after ten seconds in any case, so that nobody is told of an outage for long that
-// is over.
+// more than a twentieth of the time; but after ten seconds in any case, so that nobody is told of an outage for long
+// that is over.
 const (
 	healthAge     = 2 * time.Second
 	healthShare   = 20

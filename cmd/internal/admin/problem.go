@@ -9,8 +9,8 @@ import (
 	"github.com/firstseen/firstseen/cmd/internal/view"
 )
 
-// Problem is an error as a client gets it (RFC 9457, application/problem+json). Its text is ours, never that of Postgres
-// or Kafka.
+// Problem is an error as a client gets it (RFC 9457, application/problem+json). Its text is ours, never that of
+// Postgres or Kafka.
 type Problem struct {
 	Title     string `json:"title" doc:"The HTTP status in words."`
 	Status    int    `json:"status"`
@@ -57,8 +57,8 @@ func (p *Problem) write(w http.ResponseWriter) {
 	_ = writeJSON(w, p.Status, "application/problem+json", p) // texts and a number: it can't fail
 }
 
-// writeJSON answers with one JSON value, or with nothing at all and the error of what can't be written as JSON. That the client
-// is gone is nobody's concern.
+// writeJSON answers with one JSON value, or with nothing at all and the error of what can't be written as JSON. That
+// the client is gone is nobody's concern.
 func writeJSON(w http.ResponseWriter, status int, kind string, value any) error {
 	text, err := view.JSON(value, "")
 	if err != nil {

@@ -20,13 +20,15 @@ type route struct {
 var (
 	dryRunNote = " With dry_run it is counted and nothing is changed."
 
-	statusParameter = parameter{name: "status", kind: text, required: true, enum: []string{"pending", "failed", "processed", "dead"},
+	statusParameter = parameter{name: "status", kind: text, required: true, enum: []string{"pending", "failed",
+		"processed", "dead"},
 		doc: "What has become of the messages."}
 	inPath = func(p parameter) parameter {
 		p.inPath, p.required = true, true
 		return p
 	}
-	pauseParameters = []parameter{{name: "kind", kind: text, required: true, enum: []string{"topic", "partition", "handler"}, doc: "What is paused."},
+	pauseParameters = []parameter{{name: "kind", kind: text, required: true, enum: []string{"topic", "partition",
+		"handler"}, doc: "What is paused."},
 		{name: "name", kind: text, required: true, doc: "The topic's or the handler's name; a partition's is TOPIC/N."}}
 )
 
@@ -34,21 +36,26 @@ var (
 var routes = []route{
 	{method: http.MethodGet, path: "/status", name: "getStatus", summary: "How this process is, and what it has done.",
 		atOnce: true, answer: Status{}, serve: getStatus},
-	{method: http.MethodGet, path: "/partitions", name: "getPartitions", summary: "The partitions that are assigned to this process.",
-		atOnce: true, answer: Partitions{}, serve: getPartitions},
+	{method: http.MethodGet, path: "/partitions", name: "getPartitions",
+		summary: "The partitions that are assigned to this process.",
+		atOnce:  true, answer: Partitions{}, serve: getPartitions},
 	{method: http.MethodGet, path: "/backlog", name: "getBacklog", summary: "What waits in Postgres, by handler.",
 		answer: Backlog{}, serve: getBacklog},
-	{method: http.MethodGet, path: "/size", name: "getSize", summary: "How much space is taken in Postgres, and what a day adds.",
-		answer: Size{}, serve: getSize},
+	{method: http.MethodGet, path: "/size", name: "getSize",
+		summary: "How much space is taken in Postgres, and what a day adds.",
+		answer:  Size{}, serve: getSize},
 
 	{method: http.MethodGet, path: "/messages", name: "listMessages",
-		summary:    "Messages by what has become of them: the last received first, or for dead ones those that died last. Processed ones are read back from until to since, with no index by topic, handler or key: narrow the time.",
-		parameters: join([]parameter{statusParameter}, filterParameters, []parameter{reasonParameter, contentParameter}, pageParameters),
-		answer:     Messages{}, serve: listMessages},
-	{method: http.MethodGet, path: "/dead-letters", name: "listDeadLetters", summary: "Dead letters, those that died last first.",
+		summary: "Messages by what has become of them: the last received first, or for dead ones those that died last. Processed ones are read back from until to since, with no index by topic, handler or key: narrow the time.",
+		parameters: join([]parameter{statusParameter}, filterParameters, []parameter{reasonParameter, contentParameter},
+			pageParameters),
+		answer: Messages{}, serve: listMessages},
+	{method: http.MethodGet, path: "/dead-letters", name: "listDeadLetters",
+		summary:    "Dead letters, those that died last first.",
 		parameters: join(filterParameters, []parameter{reasonParameter, contentParameter}, pageParameters),
 		answer:     Messages{}, serve: listDeadLetters},
-	{method: http.MethodGet, path: "/dead-letters/{handler}/{id}", name: "getDeadLetter", summary: "One dead letter, with its content.",
+	{method: http.MethodGet, path: "/dead-letters/{handler}/{id}", name: "getDeadLetter",
+		summary:    "One dead letter, with its content.",
 		parameters: []parameter{inPath(handlerParameter), inPath(idParameter), tenantParameter},
 		answer:     Message{}, serve: getDeadLetter},
 	{method: http.MethodPost, path: "/dead-letters/redrive", name: "redriveDeadLetters", changes: true,
@@ -57,24 +64,32 @@ var routes = []route{
 	{method: http.MethodPost, path: "/dead-letters/discard", name: "discardDeadLetters", changes: true,
 		summary: "Forget dead letters for good; their IDs stay seen." + dryRunNote,
 		body:    &Change{}, answer: Changed{}, serve: discard},
-	{method: http.MethodGet, path: "/conflicts", name: "listConflicts", summary: "Messages that came under a known ID with another content, the last first.",
+	{method: http.MethodGet, path: "/conflicts", name: "listConflicts",
+		summary:    "Messages that came under a known ID with another content, the last first.",
 		parameters: join(filterParameters, []parameter{contentParameter}, pageParameters),
 		answer:     Conflicts{}, serve: listConflicts},
 	{method: http.MethodGet, path: "/explain", name: "explain", summary: "What became of a message, by its ID or by its place, and why. An offset is looked for in the inbox by reading it back to since.",
-		parameters: []parameter{{name: "id", kind: text, doc: "The ID as the producer wrote it, or the message's UUID."}, topicParameter, partitionParameter,
-			{name: "offset", kind: number, doc: "The message's offset."}, {name: "since", kind: times, doc: "How far back to look for an offset. Default 48h."}},
+		parameters: []parameter{{name: "id", kind: text, doc: "The ID as the producer wrote it, or the message's UUID."},
+			topicParameter, partitionParameter,
+			{name: "offset", kind: number, doc: "The message's offset."}, {name: "since", kind: times,
+				doc: "How far back to look for an offset. Default 48h."}},
 		answer: Explanation{}, serve: explain},
 
-	{method: http.MethodGet, path: "/pauses", name: "listPauses", summary: "What is paused in the inbox.", answer: Pauses{}, serve: listPauses},
+	{method: http.MethodGet, path: "/pauses", name: "listPauses", summary: "What is paused in the inbox.",
+		answer: Pauses{}, serve: listPauses},
 	{method: http.MethodPost, path: "/pauses", name: "pause", changes: true,
 		summary: "Pause a topic, a partition or a handler, for all processes that consume into the inbox, until it is resumed.",
 		body:    &NewPause{}, answer: Paused{}, serve: pause},
 	{method: http.MethodDelete, path: "/pauses", name: "resume", changes: true, summary: "Resume what is paused.",
 		parameters: join(pauseParameters, []parameter{whyParameter}), answer: Paused{}, serve: resume},
 
-	{method: http.MethodGet, path: "/audit", name: "listAudit", summary: "What was done by hand, by whom and why, the last first.",
-		parameters: join([]parameter{{name: "actor", kind: text, doc: "Exactly as it is in the audit."}, {name: "action", kind: text, doc: "redrive, discard, pause, resume and the like."},
-			{name: "since", kind: times, doc: "Not before this time."}, {name: "until", kind: times, doc: "Before this time."}}, pageParameters),
+	{method: http.MethodGet, path: "/audit", name: "listAudit",
+		summary: "What was done by hand, by whom and why, the last first.",
+		parameters: join([]parameter{{name: "actor", kind: text, doc: "Exactly as it is in the audit."},
+			{name: "action", kind: text, doc: "redrive, discard, pause, resume and the like."},
+			{name: "since", kind: times, doc: "Not before this time."}, {name: "until", kind: times, doc: "Before this time."}},
+			pageParameters),
 		answer: Audit{}, serve: listAudit},
-	{method: http.MethodGet, path: "/openapi.json", name: "getOpenAPI", summary: "This document.", atOnce: true, answer: map[string]any{}, serve: getOpenAPI},
+	{method: http.MethodGet, path: "/openapi.json", name: "getOpenAPI", summary: "This document.", atOnce: true,
+		answer: map[string]any{}, serve: getOpenAPI},
 }

@@ -64,7 +64,8 @@ func (c *call) change(action string, count func(*operate.Inbox, context.Context,
 	}
 	if err != nil && n > 0 {
 		c.server.log.Error("a change by the admin API ended early", "action", action, "messages", n, "error", err)
-		return nil, problem(500, "%s are changed, and then it failed; the log says why. It may be asked for again", counted(n, "dead letter"))
+		return nil, problem(500, "%s are changed, and then it failed; the log says why. It may be asked for again",
+			counted(n, "dead letter"))
 	}
 	return Changed{action, n, false}, err
 }
@@ -110,7 +111,8 @@ func resume(c *call) (any, error) {
 	return c.setPause(c.text("kind"), c.text("name"), c.text("why"), (*operate.Inbox).Resume)
 }
 
-func (c *call) setPause(kind, name, why string, set func(*operate.Inbox, context.Context, dedup.Pause, operate.By) (bool, error)) (any, error) {
+func (c *call) setPause(kind, name, why string, set func(*operate.Inbox, context.Context, dedup.Pause,
+	operate.By) (bool, error)) (any, error) {
 	p, err := dedup.PauseOf(dedup.PauseKind(kind), name)
 	if err != nil {
 		return nil, wrong("name", "kind is topic, partition or handler, and name is the topic's or the handler's, or TOPIC/N of a partition")

@@ -12,8 +12,10 @@ func getStatus(c *call) (any, error) {
 	now := time.Now()
 	status, parts := s.status()
 	waiting, _ := lag(status.Partitions)
-	out := Status{Version: s.cfg.Version, Group: cfg.Group, Inbox: cfg.Inbox, StartedAt: s.started.UTC(), Uptime: now.Sub(s.started).Seconds(),
-		State: string(status.State), StateSince: moment(status.Since), Generation: status.Generation, Rebalances: status.Rebalances,
+	out := Status{Version: s.cfg.Version, Group: cfg.Group, Inbox: cfg.Inbox, StartedAt: s.started.UTC(),
+		Uptime: now.Sub(s.started).Seconds(),
+		State:  string(status.State), StateSince: moment(status.Since), Generation: status.Generation,
+		Rebalances: status.Rebalances,
 		Partitions: len(status.Partitions), Lag: waiting, Kafka: moment(status.KafkaSince),
 		Topics: mapped(status.Topics, topicOf), Holds: mapped(status.Holds, holdOf)}
 	if parts != nil {
@@ -68,7 +70,8 @@ func (c *call) list(status operate.Status) (any, error) {
 	}
 	found, next, err := store.Messages(c.ctx, l)
 	limit := c.contentLimit(len(found))
-	return Messages{mapped(found, func(m *operate.Listed) Message { return messageOf(m, limit) }), orNull(string(next))}, err
+	return Messages{mapped(found, func(m *operate.Listed) Message { return messageOf(m, limit) }), orNull(string(next))},
+		err
 }
 
 // contentLimit is how much of each key, headers and value a list of so many shows.
@@ -91,7 +94,8 @@ func getDeadLetter(c *call) (any, error) {
 	case err != nil:
 		return nil, err
 	case len(found) == 0:
-		return nil, problem(404, "handler %s has no dead letter of this ID; /api/v1/explain tells what became of it", brief(c.text("handler")))
+		return nil, problem(404, "handler %s has no dead letter of this ID; /api/v1/explain tells what became of it",
+			brief(c.text("handler")))
 	}
 	return messageOf(&found[0], singleBytes), nil
 }
@@ -108,7 +112,8 @@ func listConflicts(c *call) (any, error) {
 	}
 	found, next, err := store.Conflicts(c.ctx, filter, after, limit)
 	shown := c.contentLimit(len(found))
-	return Conflicts{mapped(found, func(m *operate.ConflictCopy) Conflict { return conflictOf(m, shown) }), orNull(string(next))}, err
+	return Conflicts{mapped(found, func(m *operate.ConflictCopy) Conflict { return conflictOf(m, shown) }),
+		orNull(string(next))}, err
 }
 
 func explain(c *call) (any, error) {
@@ -147,7 +152,8 @@ func listPauses(c *call) (any, error) {
 }
 
 func listAudit(c *call) (any, error) {
-	filter := operate.AuditFilter{Actor: c.text("actor"), Action: c.text("action"), From: c.time("since"), To: c.time("until")}
+	filter := operate.AuditFilter{Actor: c.text("actor"), Action: c.text("action"), From: c.time("since"),
+		To: c.time("until")}
 	after, limit := c.page(maxPage)
 	store, err := c.inbox()
 	if err != nil {

@@ -105,7 +105,8 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, started: time.Now(), reads: make(chan struct{}, 1), changes: make(chan struct{}, 1),
+	s := &Server{cfg: cfg, log: cfg.Logger, started: time.Now(), reads: make(chan struct{}, 1),
+		changes: make(chan struct{}, 1),
 		answers: make(chan struct{}, maxAnswers), patience: headerTimeout, connections: connections{most: maxConnections}}
 	var err error
 	if s.tls, err = cfg.Live.Load().HTTP.TLS(); err != nil {

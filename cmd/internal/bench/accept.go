@@ -16,7 +16,8 @@ type idKind struct {
 	sql  string // the same in Postgres
 }
 
-var idKinds = []idKind{{"v4", uuid.New, `gen_random_uuid()`}, {"v7", func() uuid.UUID { return uuid.Must(uuid.NewV7()) }, `uuidv7()`}}
+var idKinds = []idKind{{"v4", uuid.New, `gen_random_uuid()`},
+	{"v7", func() uuid.UUID { return uuid.Must(uuid.NewV7()) }, `uuidv7()`}}
 
 // acceptCase is new messages in batches of one size.
 type acceptCase struct {

@@ -107,7 +107,8 @@ func choose(o Options) (chosen []suite, err error) {
 		}
 	}
 	if len(unknown) > 0 {
-		return nil, fmt.Errorf("no suite is called %s; there are %s", strings.Join(unknown, " or "), strings.Join(names, ", "))
+		return nil, fmt.Errorf("no suite is called %s; there are %s", strings.Join(unknown, " or "),
+			strings.Join(names, ", "))
 	}
 	for _, s := range suites {
 		byDefault := len(o.Suites) == 0 && (!o.Quick || !s.slow)

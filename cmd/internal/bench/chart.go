@@ -53,8 +53,9 @@ func drawChart(out io.Writer, results []Result) error {
 	}
 	axis := newAxis(drawn)
 	bottom := chartTop + chartRow*max(1, len(drawn))
-	c := chart{Width: chartWidth, Height: bottom + chartFoot, Left: chartLeft, Right: chartRight, Top: chartTop, Bottom: bottom,
-		One: axis.x(1), Ticks: axis.ticks()}
+	c := chart{Width: chartWidth, Height: bottom + chartFoot, Left: chartLeft, Right: chartRight, Top: chartTop,
+		Bottom: bottom,
+		One:    axis.x(1), Ticks: axis.ticks()}
 	for i, r := range drawn {
 		c.Bars = append(c.Bars, axis.bar(r, chartTop+i*chartRow))
 	}
@@ -97,6 +98,7 @@ func (a axis) ticks() (ticks []chartTick) {
 
 func (a axis) bar(r Result, y int) chartBar {
 	from, to := min(a.x(1), a.x(r.Ratio)), max(a.x(1), a.x(r.Ratio))
-	return chartBar{Title: r.Suite + ": " + r.Case, Against: "against " + r.Against, Ratio: figure(r.Ratio), Goal: figure(*r.Goal),
-		Met: *r.Met, Y: y, X: from, Width: max(1, to-from), GoalX: a.x(*r.Goal)}
+	return chartBar{Title: r.Suite + ": " + r.Case, Against: "against " + r.Against, Ratio: figure(r.Ratio),
+		Goal: figure(*r.Goal),
+		Met:  *r.Met, Y: y, X: from, Width: max(1, to-from), GoalX: a.x(*r.Goal)}
 }

@@ -70,7 +70,8 @@ func (l *lab) theirs(ctx context.Context, d *database, r rival, messages int) co
 	return contender{r.name, func() (float64, error) { return l.overTopic(ctx, d, r.name, "", messages) }}
 }
 
-// overTopic has a contender consume a topic of new messages, sees that it has written their effects, and gives its rate.
+// overTopic has a contender consume a topic of new messages, sees that it has written their effects, and gives its
+// rate.
 func (l *lab) overTopic(ctx context.Context, d *database, name, workload string, messages int) (float64, error) {
 	j, err := l.jobFor(ctx, d, workload, topicSpec{messages: messages})
 	if err != nil {

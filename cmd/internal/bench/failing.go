@@ -108,7 +108,8 @@ func (d *database) line(ctx context.Context, name string) (*line, error) {
 		return nil, err
 	}
 	f := &line{d: d, inbox: name}
-	if f.processor, err = queueing(store, name, handlers.QueuedFunc(queueEffect), handlers.Retry{Base: time.Hour, Cap: time.Hour}); err != nil {
+	if f.processor, err = queueing(store, name, handlers.QueuedFunc(queueEffect), handlers.Retry{Base: time.Hour,
+		Cap: time.Hour}); err != nil {
 		return nil, err
 	}
 	if f.position, err = store.Acquire(ctx, name, name, 0, "bench"); err != nil {
@@ -120,7 +121,8 @@ func (d *database) line(ctx context.Context, name string) (*line, error) {
 // queueing is a processor with one handler, that logs nothing.
 func queueing(store *dedup.Store, topic string, h handlers.Queued, retry handlers.Retry) (*handlers.Processor, error) {
 	registry := &handlers.Registry{}
-	err := registry.Add(handlers.Registration{Name: "bench", Topics: []string{topic}, Handler: handlers.Queue(h), Retry: retry})
+	err := registry.Add(handlers.Registration{Name: "bench", Topics: []string{topic}, Handler: handlers.Queue(h),
+		Retry: retry})
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +132,8 @@ func queueing(store *dedup.Store, topic string, h handlers.Queued, retry handler
 
 func (f *line) process(ctx context.Context, batches [][]dedup.Message) error {
 	for _, ms := range batches {
-		_, err := f.processor.Process(ctx, handlers.Batch{Position: f.position, Next: f.position.Next + int64(len(ms)), Messages: ms})
+		_, err := f.processor.Process(ctx, handlers.Batch{Position: f.position, Next: f.position.Next + int64(len(ms)),
+			Messages: ms})
 		if err != nil {
 			return err
 		}

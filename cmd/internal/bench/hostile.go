@@ -25,16 +25,20 @@ func (l *lab) hostile(ctx context.Context, d *database) error {
 	parts, many := l.pick(40, 6), l.pick(500, 60)
 	var results []Result
 	for _, h := range []hostileTopic{
-		{name: "a record of 60 MB in each partition, gzip", topicSpec: topicSpec{messages: parts, partitions: parts, size: largestMessage, codec: &gzip}},
-		{name: "many partitions, messages of 900 kB", topicSpec: topicSpec{messages: 2 * many, partitions: many, size: 900_000}},
-		{name: "bombs of gzip, snappy, lz4 and zstd", topicSpec: topicSpec{messages: l.pick(100_000, 20_000), first: len(bombCodecs)}, bombs: l.pick(900, 100)},
+		{name: "a record of 60 MB in each partition, gzip", topicSpec: topicSpec{messages: parts, partitions: parts,
+			size: largestMessage, codec: &gzip}},
+		{name: "many partitions, messages of 900 kB", topicSpec: topicSpec{messages: 2 * many, partitions: many,
+			size: 900_000}},
+		{name: "bombs of gzip, snappy, lz4 and zstd", topicSpec: topicSpec{messages: l.pick(100_000, 20_000),
+			first: len(bombCodecs)}, bombs: l.pick(900, 100)},
 	} {
 		h.configs = configs
 		peak, err := l.takeHostile(ctx, d, h)
 		if err != nil {
 			return fmt.Errorf("%s: %w", h.name, err)
 		}
-		results = append(results, series{peak}.most("peak, "+h.name, "MiB").atMost(float64(bufferBytes+h.size)/mebibyte+baseMiB))
+		results = append(results, series{peak}.most("peak, "+h.name,
+			"MiB").atMost(float64(bufferBytes+h.size)/mebibyte+baseMiB))
 	}
 	return l.report(results...)
 }
@@ -55,12 +59,14 @@ func (l *lab) takeHostile(ctx context.Context, d *database, h hostileTopic) (pea
 			return 0, err
 		}
 	}
-	j := job{Topic: topic, Group: topic, Handler: "nothing", Messages: h.messages, Partitions: h.partitions, BufferBytes: bufferBytes}
+	j := job{Topic: topic, Group: topic, Handler: "nothing", Messages: h.messages, Partitions: h.partitions,
+		BufferBytes: bufferBytes}
 	o, err := l.firstseen(ctx, d, j)
 	return float64(o.PeakBytes) / mebibyte, err
 }
 
-var bombCodecs = []kgo.CompressionCodec{kgo.GzipCompression(), kgo.SnappyCompression(), kgo.Lz4Compression(), kgo.ZstdCompression()}
+var bombCodecs = []kgo.CompressionCodec{kgo.GzipCompression(), kgo.SnappyCompression(), kgo.Lz4Compression(),
+	kgo.ZstdCompression()}
 
 // dropBombs sends one batch with so many MiB of zeros inside to each of the first partitions.
 func (l *lab) dropBombs(ctx context.Context, topic string, mebibytes int) error {
@@ -70,7 +76,8 @@ func (l *lab) dropBombs(ctx context.Context, topic string, mebibytes int) error 
 	}
 	zeros := make([]byte, mebibyte)
 	for partition, codec := range bombCodecs {
-		client, err := topicSpec{codec: &codec}.prepared().client(addrs, kgo.ProducerLinger(time.Minute), kgo.MaxBufferedBytes(2<<30),
+		client, err := topicSpec{codec: &codec}.prepared().client(addrs, kgo.ProducerLinger(time.Minute),
+			kgo.MaxBufferedBytes(2<<30),
 			kgo.BrokerMaxWriteBytes(1<<30), kgo.ProducerBatchMaxBytes(1<<30-1<<20))
 		if err != nil {
 			return err

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// job is what a contender, a process of its own, is to do: it gets it on standard input, consumes the topic as a member of
-// the group until that many messages are through, and answers with an outcome on standard output.
+// job is what a contender, a process of its own, is to do: it gets it on standard input, consumes the topic as a
+// member of the group until that many messages are through, and answers with an outcome on standard output.
 type job struct {
 	Brokers    []string `json:"brokers"`
 	Topic      string   `json:"topic"`
@@ -135,7 +135,8 @@ func (l *lab) jobFor(ctx context.Context, d *database, workload string, spec top
 	if err != nil {
 		return j, err
 	}
-	return l.on(ctx, d, job{Topic: topic, Group: topic, Handler: workload, Messages: spec.messages, Partitions: partitions})
+	return l.on(ctx, d, job{Topic: topic, Group: topic, Handler: workload, Messages: spec.messages,
+		Partitions: partitions})
 }
 
 // program is the command line of a contender.

@@ -35,7 +35,8 @@ var durable = map[string]string{
 }
 
 // Postgres' COPY differs twofold from run to run where malloc may choose its thresholds; pinned, it does not.
-var mallocPinned = []string{"MALLOC_TRIM_THRESHOLD_=67108864", "MALLOC_TOP_PAD_=67108864", "MALLOC_MMAP_THRESHOLD_=67108864"}
+var mallocPinned = []string{"MALLOC_TRIM_THRESHOLD_=67108864", "MALLOC_TOP_PAD_=67108864",
+	"MALLOC_MMAP_THRESHOLD_=67108864"}
 
 func openLab(ctx context.Context, o Options) (*lab, error) {
 	l := &lab{options: o}
@@ -94,7 +95,8 @@ func (l *lab) describe(ctx context.Context) error {
 	}
 	l.say("%s", machine())
 	l.say("postgres %s: %s", version, settings)
-	l.say("kafka %s: one broker, in memory of %s; payloads of %d bytes, %d partitions unless said", kafkaserver.Version, kafkaHeap, payloadBytes, partitions)
+	l.say("kafka %s: one broker, in memory of %s; payloads of %d bytes, %d partitions unless said", kafkaserver.Version,
+		kafkaHeap, payloadBytes, partitions)
 	return nil
 }
 

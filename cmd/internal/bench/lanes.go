@@ -88,7 +88,8 @@ func (d *database) park(ctx context.Context, store *dedup.Store, messages int) e
 }
 
 // drained runs the lane workers until so many messages are handled and their lanes gone.
-func (d *database) drained(ctx context.Context, p *handlers.Processor, handled *atomic.Int64, messages int) (time.Duration, error) {
+func (d *database) drained(ctx context.Context, p *handlers.Processor, handled *atomic.Int64,
+	messages int) (time.Duration, error) {
 	working, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	start := time.Now()

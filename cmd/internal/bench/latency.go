@@ -26,10 +26,10 @@ var tailShares = []struct {
 // warmUp is how long messages are sent that do not count.
 const warmUp = time.Second
 
-// latency takes the time from just before a message is given to the producer, which does not linger, until its transaction
-// has committed: the client's, the broker's and Postgres' part are all in it, its sync to disk too. The commit is
-// when another session sees the position beyond the message. It looks each millisecond, so that a figure is too
-// large by up to one, never too small.
+// latency takes the time from just before a message is given to the producer, which does not linger, until its
+// transaction has committed: the client's, the broker's and Postgres' part are all in it, its sync to disk too. The
+// commit is when another session sees the position beyond the message. It looks each millisecond, so that a figure is
+// too large by up to one, never too small.
 func latency(ctx context.Context, l *lab) error {
 	d, err := l.database(ctx)
 	if err != nil {
@@ -54,7 +54,8 @@ func latency(ctx context.Context, l *lab) error {
 	return l.reportLatency(loads)
 }
 
-// topRate is what comes through while the producer, which has its share of the machine here too, sends as fast as it can.
+// topRate is what comes through while the producer, which has its share of the machine here too, sends as fast as it
+// can.
 func (l *lab) topRate(ctx context.Context, d *database) (float64, error) {
 	t, err := l.traffic(ctx, d, l.pick(200_000, 30_000), math.Inf(1))
 	if err != nil {

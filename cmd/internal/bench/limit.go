@@ -21,7 +21,8 @@ func limit(ctx context.Context, l *lab) error {
 		return err
 	}
 	n := l.pick(200_000, 50_000)
-	all, err := interleave(l.pick(5, 1), l.whole(ctx, d, n, contender{"copy", func() (float64, error) { return w.copyAll(ctx, n) }}),
+	all, err := interleave(l.pick(5, 1), l.whole(ctx, d, n,
+		contender{"copy", func() (float64, error) { return w.copyAll(ctx, n) }}),
 		l.whole(ctx, d, n, l.ours(ctx, d, "queued", n)), l.whole(ctx, d, n, l.ours(ctx, d, "set", n)))
 	if err != nil {
 		return err

@@ -21,9 +21,9 @@ type use struct {
 	allocations series // for each message
 }
 
-// memory takes messages at the top rate, from a fast and from a slow database, with and without a limit to Go's heap, and
-// looks at what the process took; and at what it allocates for a message, with a handler that does nothing and with one
-// that queues an INSERT. Then it takes topics that would take far more than there is.
+// memory takes messages at the top rate, from a fast and from a slow database, with and without a limit to Go's heap,
+// and looks at what the process took; and at what it allocates for a message, with a handler that does nothing and
+// with one that queues an INSERT. Then it takes topics that would take far more than there is.
 func memory(ctx context.Context, l *lab) error {
 	d, err := l.database(ctx)
 	if err != nil {
@@ -70,11 +70,13 @@ func (l *lab) reportMemory(uses []*use, rates map[string]series) error {
 		}
 	}
 	for _, pair := range [][2]*use{{uses[0], uses[1]}, {uses[4], uses[5]}} {
-		results = append(results, rates[pair[0].name].against(rates[pair[1].name], "rate, "+pair[0].name, "msg/s", "unlimited heap"))
+		results = append(results, rates[pair[0].name].against(rates[pair[1].name], "rate, "+pair[0].name, "msg/s",
+			"unlimited heap"))
 	}
 	queued := uses[4].allocations.result("allocations, queued", "/msg")
 	queued.Note = "with pgx's and the handler's own"
-	return l.report(append(results, uses[3].allocations.result("allocations, handler of nothing", "/msg").atMost(4), queued)...)
+	return l.report(append(results, uses[3].allocations.result("allocations, handler of nothing", "/msg").atMost(4),
+		queued)...)
 }
 
 // run takes the topic through for a group and inbox of its own, to which all is new.

@@ -64,7 +64,8 @@ func (s *spread) run(ctx context.Context) (float64, error) {
 		}
 		s.topic = topic
 	}
-	j := job{Topic: s.topic, Group: s.l.name(), Handler: "set", Messages: s.messages, Partitions: s.partitions, BufferBytes: bufferBytes}
+	j := job{Topic: s.topic, Group: s.l.name(), Handler: "set", Messages: s.messages, Partitions: s.partitions,
+		BufferBytes: bufferBytes}
 	var o outcome
 	connected, err := s.d.connectedDuring(ctx, func() (err error) {
 		o, err = s.l.firstseen(ctx, s.d, j)

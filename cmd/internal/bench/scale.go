@@ -42,7 +42,8 @@ func scale(ctx context.Context, l *lab) error {
 	for _, s := range scaled {
 		name := instancesName(s.instances)
 		r := all[name].against(one, name, "msg/s", instancesName(1)).atLeast(s.goal)
-		r.Note = fmt.Sprintf("a handler that waits 1 ms a message, %d partitions, %d processors", scalePartitions, processors())
+		r.Note = fmt.Sprintf("a handler that waits 1 ms a message, %d partitions, %d processors", scalePartitions,
+			processors())
 		results = append(results, r)
 	}
 	return l.report(results...)
@@ -84,7 +85,8 @@ func (l *lab) share(ctx context.Context, d *database, n, messages int) (rate flo
 
 // fillAndTime waits for the members, and times from the first message's making, which takes a moment, to the last one's
 // commit.
-func (l *lab) fillAndTime(ctx context.Context, d *database, j job, spec topicSpec, members int) (rate float64, err error) {
+func (l *lab) fillAndTime(ctx context.Context, d *database, j job, spec topicSpec,
+	members int) (rate float64, err error) {
 	client, err := spec.prepared().client(j.Brokers)
 	if err != nil {
 		return 0, err

@@ -42,7 +42,8 @@ func (l *lab) topic(ctx context.Context, spec topicSpec) (string, error) {
 		return "", err
 	}
 	defer client.Close()
-	if _, err := kadm.NewClient(client).CreateTopic(ctx, int32(spec.first+spec.partitions), 1, spec.configs, name); err != nil {
+	if _, err := kadm.NewClient(client).CreateTopic(ctx, int32(spec.first+spec.partitions), 1, spec.configs,
+		name); err != nil {
 		return "", fmt.Errorf("create topic %s: %w", name, err)
 	}
 	return name, spec.fill(ctx, client, name)
@@ -60,8 +61,10 @@ func (s topicSpec) prepared() topicSpec {
 
 // client lingers longer for more partitions, so that batches of records are alike.
 func (s topicSpec) client(addrs []string, more ...kgo.Opt) (*kgo.Client, error) {
-	opts := []kgo.Opt{kgo.SeedBrokers(addrs...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MetadataMinAge(20 * time.Millisecond),
-		kgo.ProducerLinger(time.Duration(1+s.partitions) * time.Millisecond), kgo.MaxBufferedRecords(50_000), kgo.ProducerBatchCompression(kgo.NoCompression())}
+	opts := []kgo.Opt{kgo.SeedBrokers(addrs...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.MetadataMinAge(20 * time.Millisecond),
+		kgo.ProducerLinger(time.Duration(1+s.partitions) * time.Millisecond), kgo.MaxBufferedRecords(50_000),
+		kgo.ProducerBatchCompression(kgo.NoCompression())}
 	if s.codec != nil {
 		opts = append(opts, kgo.ProducerBatchCompression(*s.codec))
 	}
@@ -88,7 +91,8 @@ func (s topicSpec) fill(ctx context.Context, client *kgo.Client, topic string) (
 }
 
 func (s topicSpec) record(topic string, i int) *kgo.Record {
-	r := &kgo.Record{Topic: topic, Partition: int32(s.first + i%s.partitions), Key: fmt.Appendf(nil, "key-%d", i%keys), Value: s.payload(),
+	r := &kgo.Record{Topic: topic, Partition: int32(s.first + i%s.partitions), Key: fmt.Appendf(nil, "key-%d", i%keys),
+		Value:   s.payload(),
 		Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(s.newID().String())}}}
 	if s.value != nil {
 		s.value(i, r.Value)

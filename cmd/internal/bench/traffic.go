@@ -10,8 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// traffic is messages that are sent at an even pace while firstseen consumes them, and when each was sent and committed.
-// Message i is number i/partitions of partition i%partitions.
+// traffic is messages that are sent at an even pace while firstseen consumes them, and when each was sent and
+// committed. Message i is number i/partitions of partition i%partitions.
 type traffic struct {
 	job     job
 	pool    *pgxpool.Pool
@@ -27,7 +27,8 @@ func newTraffic(d *database, j job) (*traffic, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &traffic{job: j, pool: d.pool, client: client, sent: make([]time.Time, j.Messages), committed: make([]time.Time, j.Messages)}
+	t := &traffic{job: j, pool: d.pool, client: client, sent: make([]time.Time, j.Messages), committed: make([]time.Time,
+		j.Messages)}
 	spec := topicSpec{}.prepared()
 	for i := range j.Messages {
 		t.records = append(t.records, spec.record(j.Topic, i))
@@ -58,7 +59,8 @@ func (t *traffic) run(ctx context.Context, rate float64) error {
 func (t *traffic) awaitGroup(ctx context.Context) error {
 	return every(ctx, 10*time.Millisecond, func() (bool, error) {
 		var owned int
-		err := t.pool.QueryRow(ctx, `select count(*) from firstseen.positions where consumer = $1 and owner is not null`, t.job.Group).Scan(&owned)
+		err := t.pool.QueryRow(ctx, `select count(*) from firstseen.positions where consumer = $1 and owner is not null`,
+			t.job.Group).Scan(&owned)
 		return owned == t.job.Partitions, err
 	})
 }
@@ -93,7 +95,8 @@ func (t *traffic) produce(ctx context.Context, i int, fail func(error)) {
 func (t *traffic) watch(ctx context.Context) error {
 	next, left := make([]int, t.job.Partitions), len(t.committed)
 	return every(ctx, time.Millisecond, func() (bool, error) {
-		rows, err := t.pool.Query(ctx, `select "partition", next_offset from firstseen.positions where consumer = $1`, t.job.Group)
+		rows, err := t.pool.Query(ctx, `select "partition", next_offset from firstseen.positions where consumer = $1`,
+			t.job.Group)
 		if err != nil {
 			return false, err
 		}

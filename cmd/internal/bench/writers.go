@@ -22,8 +22,8 @@ type writers struct {
 	accepted, copied int   // how many messages
 }
 
-// writers makes n of them, with an inbox of their own. They have brought no duplicates for a while, which is when accept
-// takes its cheap way.
+// writers makes n of them, with an inbox of their own. They have brought no duplicates for a while, which is when
+// accept takes its cheap way.
 func (l *lab) writers(ctx context.Context, d *database, n int) (*writers, error) {
 	const while = 10 // batches
 	name := l.name()
@@ -92,7 +92,8 @@ func messages(n, partitions int, newID func() uuid.UUID) [][]dedup.Message {
 	dealt := make([][]dedup.Message, partitions)
 	for i := range n {
 		p := i % partitions
-		dealt[p] = append(dealt[p], dedup.Message{ID: newID(), Topic: "bench", Partition: int32(p), Offset: int64(i / partitions),
+		dealt[p] = append(dealt[p], dedup.Message{ID: newID(), Topic: "bench", Partition: int32(p),
+			Offset:    int64(i / partitions),
 			Timestamp: time.Now(), Key: fmt.Appendf(nil, "key-%d", i%keys), Value: payload()})
 	}
 	return dealt

@@ -49,7 +49,8 @@ func (c Config) settings() consumer.Config {
 	}
 }
 
-// Store is what the inbox is opened with. Lanes of a process that is cut off are free again when a handler's time is over.
+// Store is what the inbox is opened with. Lanes of a process that is cut off are free again when a handler's time is
+// over.
 func (c Config) Store() dedup.Config {
 	return dedup.Config{Inbox: c.Inbox, Schema: c.Postgres.Schema, AnswerTimeout: c.Timeouts.Postgres,
 		IdleAfter: c.Timeouts.Handler + c.Timeouts.Postgres}

@@ -1,24 +1,25 @@
 // Package config is what an operator says: one YAML file and the environment enter, a [Config] that has been
 // checked to the last key leaves, or an [*Error] that lists every fault at once.
 //
-// The comments of the structs' fields are the reference of the keys: example.yaml and schema.json are written from them by
-// go generate. A key's comment says "Required." or "Required, unless KEY is given.", or "Default VALUE" as it is written
-// in the file, or "Default: " and in words what holds without a value. A test holds VALUE against what takes effect.
+// The comments of the structs' fields are the reference of the keys: example.yaml and schema.json are written from
+// them by go generate. A key's comment says "Required." or "Required, unless KEY is given.", or "Default VALUE" as it
+// is written in the file, or "Default: " and in words what holds without a value. A test holds VALUE against what
+// takes effect.
 //
 // Every key can be given by an environment variable instead, which wins over the file: FIRSTSEEN_ and the key in
 // capitals, with _ for each dot. postgres.dsn is FIRSTSEEN_POSTGRES_DSN, kafka.brokers is FIRSTSEEN_KAFKA_BROKERS
 // (a list is separated by commas), topics is FIRSTSEEN_TOPICS (as YAML or JSON). An empty variable does not count.
 //
 // In the file's values ${NAME} stands for an environment variable, which must be set; $${ is a plain ${.
-// Durations are Go's ("500ms", "2m"), and may begin with days ("90d", "1d12h"); sizes have a unit ("512KiB", "4MiB") or are
-// bytes.
+// Durations are Go's ("500ms", "2m"), and may begin with days ("90d", "1d12h"); sizes have a unit ("512KiB", "4MiB")
+// or are bytes.
 //
 // A [Live] follows the file while the program runs.
 //
-// Files in reading order: config.go (the keys), values.go (their types), keys.go (keys by their paths), load.go, document.go (the
-// file), environ.go, files.go (of secrets), decode.go, defaults.go, validate.go with postgres.go, topics.go, handlers.go, http.go
-// and tls.go, faults.go, suggest.go (what a misspelt name may mean), build.go (what the program is made with), live.go, and for
-// `config print` tree.go and effective.go.
+// Files in reading order: config.go (the keys), values.go (their types), keys.go (keys by their paths), load.go,
+// document.go (the file), environ.go, files.go (of secrets), decode.go, defaults.go, validate.go with postgres.go,
+// topics.go, handlers.go, http.go and tls.go, faults.go, suggest.go (what a misspelt name may mean), build.go (what
+// the program is made with), live.go, and for `config print` tree.go and effective.go.
 package config
 
 import (
@@ -151,9 +152,9 @@ type Topic struct {
 	// key, position, hash, or hash:/POINTER,/POINTER. One may be written without a list. Default
 	// [header:message-id, header:id].
 	ID Sources `key:"id"`
-	// NoID lists texts that are no ID though they stand where it is looked for, in any case, with or without JSON's quotes;
-	// a list without any leaves those that are blank. Default
-	// ["null", "(null)", undefined, none, nil, "<nil>", nan, "n/a"].
+	// NoID lists texts that are no ID though they stand where it is looked for, in any case, with or without JSON's
+	// quotes; a list without any leaves those that are blank. Default ["null", "(null)", undefined, none, nil, "<nil>",
+	// nan, "n/a"].
 	NoID Sources `key:"no_id"`
 	// TenantHeader names the header that holds a message's tenant: an ID is unique within its tenant. Default:
 	// none.
@@ -229,8 +230,8 @@ type Batch struct {
 
 // Fetch is how messages are read ahead.
 type Fetch struct {
-	// Buffer bounds the messages that are in memory: read ahead, decompressed, being processed, loaded of the parked ones. The
-	// process takes no more than that, the largest message and 64MiB. Default 64MiB.
+	// Buffer bounds the messages that are in memory: read ahead, decompressed, being processed, loaded of the parked
+	// ones. The process takes no more than that, the largest message and 64MiB. Default 64MiB.
 	Buffer Size `key:"buffer"`
 	// Wait is how long a broker waits for new messages before it answers. Default 500ms.
 	Wait time.Duration `key:"wait"`
@@ -253,8 +254,8 @@ type Timeouts struct {
 	// Drain is how long open batches may go on when partitions are given up, or on SIGTERM. Default 15s, or less
 	// where session or rebalance leave less.
 	Drain time.Duration `key:"drain"`
-	// Postgres is how long Postgres, or the network before it, may be silent: a connection whose packets are not acknowledged
-	// ends then, and so does each round trip that is no handler's. At least 1s. Default 30s.
+	// Postgres is how long Postgres, or the network before it, may be silent: a connection whose packets are not
+	// acknowledged ends then, and so does each round trip that is no handler's. At least 1s. Default 30s.
 	Postgres time.Duration `key:"postgres"`
 	// Handler bounds one call of a handler, for a whole batch. Default 5m.
 	Handler time.Duration `key:"handler"`
@@ -273,8 +274,8 @@ type Log struct {
 }
 
 // HTTP is the server for probes (/livez, /readyz, /healthz), metrics (/metrics) and the admin API (/api/v1). Probes and
-// metrics are open to all who reach it. The API is for clients on the same host, unless a token or a client's certificate
-// is asked for: then for whoever shows one.
+// metrics are open to all who reach it. The API is for clients on the same host, unless a token or a client's
+// certificate is asked for: then for whoever shows one.
 type HTTP struct {
 	// Listen is the address to listen at, host:port; without a host that is every address of this one. Default: none,
 	// there is no server.

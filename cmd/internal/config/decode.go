@@ -183,7 +183,8 @@ func decodeBool(from reflect.Value, text string, isText bool) (bool, error) {
 }
 
 // mayBeZero are the numbers that have a use at 0.
-var mayBeZero = []string{"retention.ids", "retention.inbox", "health.degraded.failure_ratio", "health.unhealthy.failure_ratio"}
+var mayBeZero = []string{"retention.ids", "retention.inbox", "health.degraded.failure_ratio",
+	"health.unhealthy.failure_ratio"}
 
 // checkSigns finds numbers that are given and too small.
 func (l *loader) checkSigns(c *Config) {

@@ -68,7 +68,8 @@ func (t *Topic) fillIn() {
 }
 
 func (h *Handler) fillIn() {
-	r := handlers.Registration{Concurrency: h.Webhook.Concurrency, Ordering: dedup.Ordering(h.Ordering), Retry: handlers.Retry(h.Retry)}.WithDefaults()
+	r := handlers.Registration{Concurrency: h.Webhook.Concurrency, Ordering: dedup.Ordering(h.Ordering),
+		Retry: handlers.Retry(h.Retry)}.WithDefaults()
 	h.Ordering, h.Retry = string(r.Ordering), Retry(r.Retry)
 	if h.Webhook.given() {
 		h.Webhook.Concurrency = r.Concurrency

@@ -111,7 +111,8 @@ func (l *loader) note(path string, n *yaml.Node) {
 // dotted makes items and entries be named like keys.
 var dotted = strings.NewReplacer("[", ".", "]", "")
 
-// placeOf is where the file has a fault's key, or else the nearest section above it; nowhere for what comes from the environment.
+// placeOf is where the file has a fault's key, or else the nearest section above it; nowhere for what comes from the
+// environment.
 func (l *loader) placeOf(key string) place {
 	path := dotted.Replace(key)
 	for from, variable := range l.variables {

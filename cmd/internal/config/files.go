@@ -16,8 +16,8 @@ const maxFile = 1 << 20
 // sum tells contents apart; zero is a file that can't be read.
 type sum [sha256.Size]byte
 
-// read reads a file and remembers what it was, unless it is a pipe or the like, which gives its text once. The text is nil
-// only with an error.
+// read reads a file and remembers what it was, unless it is a pipe or the like, which gives its text once. The text is
+// nil only with an error.
 func (l *loader) read(name string) ([]byte, error) {
 	text, err := readBounded(name)
 	if info, errStat := os.Stat(name); errStat != nil || info.Mode().IsRegular() {

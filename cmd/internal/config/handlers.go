@@ -107,7 +107,8 @@ func (w Webhook) config() handlers.WebhookConfig {
 
 // Registrations are the handlers, each once with all its topics, in an order that follows the topics' lists. function
 // makes a handler of a Postgres function's name.
-func (c Config) Registrations(function func(name string) (handlers.BatchHandler, error)) ([]handlers.Registration, error) {
+func (c Config) Registrations(
+	function func(name string) (handlers.BatchHandler, error)) ([]handlers.Registration, error) {
 	var list []handlers.Registration
 	for _, t := range c.Topics {
 		next := 0
@@ -128,7 +129,8 @@ func (c Config) Registrations(function func(name string) (handlers.BatchHandler,
 	return list, nil
 }
 
-func (h Handler) registration(function func(name string) (handlers.BatchHandler, error)) (r handlers.Registration, err error) {
+func (h Handler) registration(
+	function func(name string) (handlers.BatchHandler, error)) (r handlers.Registration, err error) {
 	r = handlers.Registration{Name: h.Name, Concurrency: h.Webhook.Concurrency, Ordering: dedup.Ordering(h.Ordering),
 		Retry: handlers.Retry{Base: h.Retry.Base, Cap: h.Retry.Cap, MaxAttempts: h.Retry.MaxAttempts, MaxAge: h.Retry.MaxAge}}
 	if h.Webhook.given() {

@@ -31,7 +31,8 @@ func (l *loader) checkHTTP(h HTTP) {
 func (l *loader) checkListen(address string) {
 	_, port, err := net.SplitHostPort(address)
 	if n, errPort := strconv.ParseUint(port, 10, 16); err != nil || errPort != nil || strconv.FormatUint(n, 10) != port {
-		l.fault("http.listen", "%sis not an address; write host:port, like 127.0.0.1:8080, or :8080 for every address", l.shown("http.listen"))
+		l.fault("http.listen", "%sis not an address; write host:port, like 127.0.0.1:8080, or :8080 for every address",
+			l.shown("http.listen"))
 	}
 }
 
@@ -52,8 +53,8 @@ func (l *loader) checkToken(path string, token Secret) {
 	}
 }
 
-// TLS is what the server speaks TLS with: its certificate, and the certificates that those of clients must be signed by. A
-// client may show none. It is nil where the server speaks plain HTTP.
+// TLS is what the server speaks TLS with: its certificate, and the certificates that those of clients must be signed
+// by. A client may show none. It is nil where the server speaks plain HTTP.
 func (h HTTP) TLS() (*tls.Config, error) {
 	c, faults := h.tls()
 	if len(faults) > 0 {
@@ -65,7 +66,8 @@ func (h HTTP) TLS() (*tls.Config, error) {
 func (h HTTP) tls() (*tls.Config, []Fault) {
 	if h.CertFile == "" && h.KeyFile == "" {
 		if h.ClientCAFile != "" {
-			return nil, []Fault{{Key: "http.client_ca_file", Text: "needs http.cert_file and http.key_file: certificates are shown by TLS only"}}
+			return nil, []Fault{{Key: "http.client_ca_file",
+				Text: "needs http.cert_file and http.key_file: certificates are shown by TLS only"}}
 		}
 		return nil, nil
 	}

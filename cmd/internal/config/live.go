@@ -62,9 +62,9 @@ func (l *Live) Load() Config { return *l.current.Load() }
 // Logger writes to w as the config says, from the level on that it has at that moment.
 func (l *Live) Logger(w io.Writer) *slog.Logger { return l.Load().Logger(w, &l.level) }
 
-// Run follows the files until ctx ends: the config and those of secrets. They are read again at each signal on hup, and some
-// seconds after they have changed, as content, behind symbolic links too. A config with faults changes nothing. What has
-// become of it is logged. Call it once.
+// Run follows the files until ctx ends: the config and those of secrets. They are read again at each signal on hup,
+// and some seconds after they have changed, as content, behind symbolic links too. A config with faults changes
+// nothing. What has become of it is logged. Call it once.
 func (l *Live) Run(ctx context.Context, log *slog.Logger, hup <-chan os.Signal) {
 	looks := time.NewTicker(lookInterval)
 	defer looks.Stop()
@@ -86,8 +86,8 @@ func (l *Live) follow(ctx context.Context, log *slog.Logger, hup <-chan os.Signa
 	}
 }
 
-// changed says whether a file is another than was loaded and has not changed since the last look: one that is still being
-// written is left alone.
+// changed says whether a file is another than was loaded and has not changed since the last look: one that is still
+// being written is left alone.
 func (l *Live) changed() bool {
 	now := map[string]sum{}
 	for name := range l.loaded {
@@ -102,7 +102,8 @@ func (l *Live) reload(log *slog.Logger) {
 	next, err := l.read()
 	var faulty *Error
 	if errors.As(err, &faulty) {
-		log.Error("config not reloaded: it has faults, and the one before stays", "source", faulty.Source, "faults", faulty.list())
+		log.Error("config not reloaded: it has faults, and the one before stays", "source", faulty.Source, "faults",
+			faulty.list())
 		return
 	}
 	before := l.Load()

@@ -70,7 +70,8 @@ func (t TLS) checkOff() (faults []Fault) {
 		{"server_name", t.ServerName != ""}, {"insecure_skip_verify", t.InsecureSkipVerify},
 	} {
 		if k.set {
-			faults = append(faults, Fault{Key: "kafka.tls." + k.name, Text: "has no effect while TLS is off; set kafka.tls.enabled to true, or take this out"})
+			faults = append(faults, Fault{Key: "kafka.tls." + k.name,
+				Text: "has no effect while TLS is off; set kafka.tls.enabled to true, or take this out"})
 		}
 	}
 	return faults

@@ -68,14 +68,16 @@ func (l *loader) checkBrokers(brokers []string) {
 func (l *loader) checkSASL(s SASL) {
 	if s.Mechanism == "" {
 		if s.Username != "" || s.Password != "" || s.PasswordFile != "" {
-			l.require("kafka.sasl.mechanism", "", "write one of "+strings.Join(choices["kafka.sasl.mechanism"], ", ")+", or take the other keys out")
+			l.require("kafka.sasl.mechanism", "", "write one of "+strings.Join(choices["kafka.sasl.mechanism"],
+				", ")+", or take the other keys out")
 		}
 		return
 	}
 	l.choice("kafka.sasl.mechanism", s.Mechanism)
 	l.require("kafka.sasl.username", s.Username, "the mechanism needs one")
 	if !l.has("kafka.sasl.password_file") {
-		l.require("kafka.sasl.password", s.Password.Reveal(), "give it as ${NAME} or by kafka.sasl.password_file, not in the file itself")
+		l.require("kafka.sasl.password", s.Password.Reveal(),
+			"give it as ${NAME} or by kafka.sasl.password_file, not in the file itself")
 	}
 	if _, err := s.config(); err != nil {
 		l.fault("kafka.sasl", "username or password has a character that %s does not allow (RFC 4013)", s.Mechanism)
@@ -156,12 +158,14 @@ func (l *loader) checkLongest(path string, d time.Duration) {
 	}
 }
 
-// cutOff is the consumer's reserve for a handler that ignores its end: a test holds it against the consumer's own check.
+// cutOff is the consumer's reserve for a handler that ignores its end: a test holds it against the consumer's own
+// check.
 const cutOff = 7 * time.Second
 
 func (l *loader) checkTimeouts(t Timeouts) {
 	if t.Heartbeat*3 > t.Session {
-		l.fault("timeouts.heartbeat", "%s is too long; make it at most a third of timeouts.session, which is %s", t.Heartbeat, t.Session)
+		l.fault("timeouts.heartbeat", "%s is too long; make it at most a third of timeouts.session, which is %s",
+			t.Heartbeat, t.Session)
 	}
 	if t.Postgres < time.Second {
 		l.fault("timeouts.postgres", "%s is too short; make it at least 1s", t.Postgres)

@@ -129,7 +129,8 @@ const selectBooked = `select
 func readBooked(ctx context.Context, db *pgxpool.Pool) (b booked, err error) {
 	var partitions []int32
 	var reached []int64
-	err = db.QueryRow(ctx, selectBooked).Scan(&b.Effects, &b.Balance, &b.New, &b.Parked, &b.Dead, &b.Received, &partitions, &reached)
+	err = db.QueryRow(ctx, selectBooked).Scan(&b.Effects, &b.Balance, &b.New, &b.Parked, &b.Dead, &b.Received,
+		&partitions, &reached)
 	if err != nil {
 		return b, fmt.Errorf("read what was booked: %w", err)
 	}

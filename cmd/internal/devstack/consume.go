@@ -46,7 +46,8 @@ func Consume(ctx context.Context) error {
 		return err
 	}
 	processor, err := handlers.NewProcessor(handlers.Config{
-		Store: store, Handlers: registry, LanePoll: 100 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+		Store: store, Handlers: registry, LanePoll: 100 * time.Millisecond,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		return err
 	}

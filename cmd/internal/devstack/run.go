@@ -113,7 +113,8 @@ func (r *run) produce(ctx context.Context) error {
 	var producing sync.WaitGroup
 	var failed error
 	producing.Go(func() {
-		p := &producer{client: r.stack.broker.client, ledger: r.ledger, rate: r.options.Rate, duplicates: r.options.Duplicates}
+		p := &producer{client: r.stack.broker.client, ledger: r.ledger, rate: r.options.Rate,
+			duplicates: r.options.Duplicates}
 		failed = p.run(stopped, ctx)
 		cancel()
 	})

@@ -85,8 +85,10 @@ func (s *screen) block() []string {
 	}
 	block := []string{
 		"",
-		row("produced", f.Produced, fmt.Sprintf("messages, of them %s unique and %s copies", commas(f.Total.Unique), commas(f.Produced-f.Total.Unique))),
-		row("received", f.Received, fmt.Sprintf("by the consumer, %s a second; one delivered again counts again", commas(int64(f.Rate)))),
+		row("produced", f.Produced, fmt.Sprintf("messages, of them %s unique and %s copies", commas(f.Total.Unique),
+			commas(f.Produced-f.Total.Unique))),
+		row("received", f.Received, fmt.Sprintf("by the consumer, %s a second; one delivered again counts again",
+			commas(int64(f.Rate)))),
 		row("new", f.New, "rows in the inbox"),
 		row("duplicates", f.Received-f.New, "recognized, and without effect"),
 		row("effects", f.Effects, "rows that the handler wrote"),
@@ -114,7 +116,8 @@ func verdictStyle(f *figures) string {
 func (s *screen) invitation() string {
 	kill := fmt.Sprintf("kill -9 %d", s.last.PID)
 	if s.keyed {
-		return "  Crash it: press " + s.styled(bold, "k") + ", or " + s.styled(bold, kill) + " elsewhere.  Stop: " + s.styled(bold, "q")
+		return "  Crash it: press " + s.styled(bold, "k") + ", or " + s.styled(bold,
+			kill) + " elsewhere.  Stop: " + s.styled(bold, "q")
 	}
 	return "  Crash it: " + s.styled(bold, kill) + "  Stop: " + s.styled(bold, "Ctrl-C")
 }

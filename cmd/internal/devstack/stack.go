@@ -158,8 +158,8 @@ func newNames(o *Options) names {
 // searchPath has statements find the bank's tables, then firstseen's.
 func (n names) searchPath() string { return n.Bank + ", " + n.Schema }
 
-// Servers runs a Postgres and a broker, both empty, until ctx ends, and says on out where they are, as lines for a shell.
-// What was in them is gone afterwards.
+// Servers runs a Postgres and a broker, both empty, until ctx ends, and says on out where they are, as lines for a
+// shell. What was in them is gone afterwards.
 func Servers(ctx context.Context, out io.Writer) (err error) {
 	postgres, err := pgserver.Start(ctx, pgserver.Config{})
 	if err != nil {

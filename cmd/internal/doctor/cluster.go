@@ -39,7 +39,8 @@ func kafkaReachable(ctx context.Context, p *target, r *report) error {
 	return nil
 }
 
-// kafkaVersion goes by what the brokers know: topic IDs came with 2.8. Older ones are told by the requests that they speak.
+// kafkaVersion goes by what the brokers know: topic IDs came with 2.8. Older ones are told by the requests that they
+// speak.
 func kafkaVersion(ctx context.Context, p *target, r *report) error {
 	facts, err := p.facts(ctx)
 	if err != nil {

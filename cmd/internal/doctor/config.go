@@ -19,8 +19,9 @@ var configChecks = []Check{
 		Do: map[Level]string{Fault: "Correct the key; `firstseen run --check` lists all faults and connects nowhere."},
 	},
 	{
-		Name: "config.secret_files", About: "files with secrets are not readable by others", needs: needsConfig, run: secretFiles,
-		Do: map[Level]string{Warning: "Take the right to read from others: chmod o-rwx FILE; in Kubernetes set defaultMode: 0440 and fsGroup."},
+		Name: "config.secret_files", About: "files with secrets are not readable by others", needs: needsConfig,
+		run: secretFiles,
+		Do:  map[Level]string{Warning: "Take the right to read from others: chmod o-rwx FILE; in Kubernetes set defaultMode: 0440 and fsGroup."},
 	},
 	{
 		Name: "config.http", About: "the HTTP server gives nothing away on the network", needs: needsConfig, run: httpListens,
@@ -30,7 +31,8 @@ var configChecks = []Check{
 		},
 	},
 	{
-		Name: "config.kafka_tls", About: "the way to the brokers is encrypted and the brokers are who they say", needs: needsConfig, run: kafkaTLS,
+		Name: "config.kafka_tls", About: "the way to the brokers is encrypted and the brokers are who they say",
+		needs: needsConfig, run: kafkaTLS,
 		Do: map[Level]string{Warning: "Set kafka.tls.enabled, and kafka.tls.ca_file where the brokers' certificates are signed by a CA of your own."},
 	},
 	{
@@ -38,7 +40,8 @@ var configChecks = []Check{
 		Do: map[Level]string{Warning: "Set kafka.tls.enabled, or use scram-sha-256 or scram-sha-512. Change the password: it may have been read."},
 	},
 	{
-		Name: "config.postgres_tls", About: "the way to Postgres is encrypted and the server is who it says", run: postgresTLS,
+		Name: "config.postgres_tls", About: "the way to Postgres is encrypted and the server is who it says",
+		run: postgresTLS,
 		Do: map[Level]string{
 			Warning: "Write sslmode=verify-full in the connection string, with sslrootcert where the CA is your own.",
 			Info:    "Write sslmode=verify-full in the connection string: with require anyone who answers is taken for the server.",
@@ -69,7 +72,8 @@ func configLoads(_ context.Context, p *target, r *report) error {
 
 // secretFilesOf lists the files that hold secrets.
 func secretFilesOf(c *config.Config, file string) []string {
-	names := []string{c.Postgres.DSNFile, c.Kafka.SASL.PasswordFile, c.Kafka.TLS.KeyFile, c.HTTP.KeyFile, c.HTTP.ReadTokenFile, c.HTTP.WriteTokenFile}
+	names := []string{c.Postgres.DSNFile, c.Kafka.SASL.PasswordFile, c.Kafka.TLS.KeyFile, c.HTTP.KeyFile,
+		c.HTTP.ReadTokenFile, c.HTTP.WriteTokenFile}
 	for _, t := range c.Topics {
 		for _, h := range t.Handlers {
 			names = append(names, h.Webhook.SecretFile)
@@ -100,7 +104,8 @@ func holdsSecret(text string) bool {
 
 func dsnHasPassword(dsn string) bool {
 	conf, err := pgxpool.ParseConfig(dsn)
-	return err == nil && !strings.Contains(conf.ConnConfig.Password, "${") && strings.Contains(dsn, conf.ConnConfig.Password) &&
+	return err == nil && !strings.Contains(conf.ConnConfig.Password, "${") &&
+		strings.Contains(dsn, conf.ConnConfig.Password) &&
 		conf.ConnConfig.Password != ""
 }
 
@@ -193,7 +198,8 @@ func postgresTLS(_ context.Context, p *target, r *report) error {
 		return errors.New("the connection string can't be read")
 	}
 	c := conf.ConnConfig
-	plain, unverified := c.TLSConfig == nil, c.TLSConfig != nil && c.TLSConfig.InsecureSkipVerify && c.TLSConfig.VerifyPeerCertificate == nil
+	plain, unverified := c.TLSConfig == nil, c.TLSConfig != nil && c.TLSConfig.InsecureSkipVerify &&
+		c.TLSConfig.VerifyPeerCertificate == nil
 	for _, f := range c.Fallbacks {
 		plain = plain || f.TLSConfig == nil
 	}
@@ -201,7 +207,8 @@ func postgresTLS(_ context.Context, p *target, r *report) error {
 	case isLocal(c.Host):
 		r.ok("%s is on this host", c.Host)
 	case plain:
-		r.warn("the connection to %s may be unencrypted: messages, and what handlers write, cross the network as they are", c.Host)
+		r.warn("the connection to %s may be unencrypted: messages, and what handlers write, cross the network as they are",
+			c.Host)
 	case unverified:
 		r.info("the connection to %s is encrypted, and the server's certificate is not verified", c.Host)
 	default:

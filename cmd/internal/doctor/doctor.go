@@ -5,9 +5,10 @@
 // changed, and nothing is read without a bound. A check that can't be made, for want of rights or because a server does
 // not answer, says so and stops no other.
 //
-// Files in reading order: doctor.go, target.go (what is checked, and what was asked of it already), then the checks by what they
-// look at: config.go, server.go, settings.go, sessions.go, schema.go, vacuum.go, inbox.go, ids.go, lanes.go, handlers.go, holds.go,
-// cluster.go, topics.go, group.go; looks.go, looks_lanes.go and looks_messages.go have the queries.
+// Files in reading order: doctor.go, target.go (what is checked, and what was asked of it already), then the checks by
+// what they look at: config.go, server.go, settings.go, sessions.go, schema.go, vacuum.go, inbox.go, ids.go, lanes.go,
+// handlers.go, holds.go, cluster.go, topics.go, group.go; looks.go, looks_lanes.go and looks_messages.go have the
+// queries.
 package doctor
 
 import (

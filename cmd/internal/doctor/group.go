@@ -21,8 +21,9 @@ var groupChecks = []Check{
 		Do: map[Level]string{Fault: "A member of the group reads other topics: another program, or an old config, has joined it. Give each program a group of its own, and roll the config out to all instances."},
 	},
 	{
-		Name: "kafka.positions", About: "each partition has a position in Postgres", needs: needsKafka | needsInbox, run: groupPositions,
-		Do: map[Level]string{Warning: "See that a consumer runs and is assigned the partition; its log says what keeps it from beginning."},
+		Name: "kafka.positions", About: "each partition has a position in Postgres", needs: needsKafka | needsInbox,
+		run: groupPositions,
+		Do:  map[Level]string{Warning: "See that a consumer runs and is assigned the partition; its log says what keeps it from beginning."},
 	},
 	{
 		Name: "kafka.lag", About: "the group keeps up", needs: needsKafka, run: groupLag,
@@ -37,11 +38,13 @@ var groupChecks = []Check{
 		},
 	},
 	{
-		Name: "kafka.transactions", About: "no open transaction of a producer holds a partition back", needs: needsKafka, run: groupTransactions,
-		Do: map[Level]string{Warning: "Find the producer: kafka-transactions.sh find-hanging, or describe-producers. It commits, or its transaction.timeout.ms ends it; a hanging one is ended by kafka-transactions.sh abort."},
+		Name: "kafka.transactions", About: "no open transaction of a producer holds a partition back", needs: needsKafka,
+		run: groupTransactions,
+		Do:  map[Level]string{Warning: "Find the producer: kafka-transactions.sh find-hanging, or describe-producers. It commits, or its transaction.timeout.ms ends it; a hanging one is ended by kafka-transactions.sh abort."},
 	},
 	{
-		Name: "kafka.two_databases", About: "one database stands behind the group", needs: needsKafka | needsInbox, run: groupDatabases,
+		Name: "kafka.two_databases", About: "one database stands behind the group", needs: needsKafka | needsInbox,
+		run: groupDatabases,
 		Do: map[Level]string{
 			Fault: "Stop the other program, and give each database a group of its own. Here the messages it took are missing: once it is stopped, a start with on_postgres_behind: position reads them.",
 			Warning: "If Postgres was restored or failed over, start the consumer: it begins at the position. If somebody moved the group on purpose, set on_postgres_behind: committed for one start. " +
@@ -156,8 +159,8 @@ func groupLag(ctx context.Context, p *target, r *report) error {
 	return err
 }
 
-// groupLoss holds how old a partition's next message is against the topic's retention. Its age is estimated: between the
-// oldest message and the end as offsets lie between them.
+// groupLoss holds how old a partition's next message is against the topic's retention. Its age is estimated: between
+// the oldest message and the end as offsets lie between them.
 func groupLoss(ctx context.Context, p *target, r *report) error {
 	offsets, err := p.offsets(ctx)
 	if err != nil {
@@ -184,10 +187,12 @@ func (p *target) judgeLoss(r *report, f consumer.TopicFacts, o consumer.GroupOff
 	switch gone := o.Earliest - o.Committed; {
 	case o.Committed < 0 || gone <= 0:
 	case gone == 1:
-		r.info("%s/%d: offset %d was deleted before it was read: a message, or the mark at the end of a transaction", o.Topic, o.Partition, o.Committed)
+		r.info("%s/%d: offset %d was deleted before it was read: a message, or the mark at the end of a transaction",
+			o.Topic, o.Partition, o.Committed)
 		return
 	default:
-		r.fault("%s/%d: messages %d to %d were deleted before they were read", o.Topic, o.Partition, o.Committed, o.Earliest-1)
+		r.fault("%s/%d: messages %d to %d were deleted before they were read", o.Topic, o.Partition, o.Committed,
+			o.Earliest-1)
 		return
 	}
 	at := next(o)
@@ -197,7 +202,8 @@ func (p *target) judgeLoss(r *report, f consumer.TopicFacts, o consumer.GroupOff
 	unread := float64(o.End-at) / float64(max(1, o.End-o.Earliest))
 	waited := time.Duration(float64(p.now().Sub(oldest)) * unread)
 	if waited > time.Duration(nearly*float64(f.Retention)) {
-		r.warn("%s/%d: the next of %d unread messages is about %s old, and retention.ms is %s", o.Topic, o.Partition, o.End-at,
+		r.warn("%s/%d: the next of %d unread messages is about %s old, and retention.ms is %s", o.Topic, o.Partition,
+			o.End-at,
 			age(waited.Seconds()), f.Retention)
 	}
 }
@@ -228,9 +234,9 @@ func groupTransactions(ctx context.Context, p *target, r *report) error {
 	return err
 }
 
-// groupDatabases goes by what firstseen promises: an offset is committed to Kafka after the position has moved in Postgres.
-// So a position that is read after the offset is never lower, whatever happens in between; a lower one was not moved by
-// whoever committed. Where the offset then moves and the position does not, he is at it now.
+// groupDatabases goes by what firstseen promises: an offset is committed to Kafka after the position has moved in
+// Postgres. So a position that is read after the offset is never lower, whatever happens in between; a lower one was
+// not moved by whoever committed. Where the offset then moves and the position does not, he is at it now.
 func groupDatabases(ctx context.Context, p *target, r *report) error {
 	first, err := p.ahead(ctx)
 	if err != nil || len(first) == 0 {
@@ -244,11 +250,14 @@ func groupDatabases(ctx context.Context, p *target, r *report) error {
 		switch {
 		case still && now.committed > then.committed && now.position == then.position:
 			r.fault("%s/%d: the committed offset moved from %d to %d while the position in this database stands at %d: "+
-				"somebody without this database commits for the group", tp.Topic, tp.Partition, then.committed, now.committed, now.position)
+				"somebody without this database commits for the group", tp.Topic, tp.Partition, then.committed, now.committed,
+				now.position)
 		case still && now.position != then.position:
-			r.info("%s/%d: the position %d is catching up with the committed offset %d", tp.Topic, tp.Partition, now.position, now.committed)
+			r.info("%s/%d: the position %d is catching up with the committed offset %d", tp.Topic, tp.Partition, now.position,
+				now.committed)
 		case still && now.position >= 0: // without a position it was not begun here yet: see kafka.positions
-			r.warn("%s/%d: the committed offset %d is ahead of the position in Postgres, %d", tp.Topic, tp.Partition, now.committed, now.position)
+			r.warn("%s/%d: the committed offset %d is ahead of the position in Postgres, %d", tp.Topic, tp.Partition,
+				now.committed, now.position)
 		}
 	}
 	r.ok("no offset stays ahead of its position")
@@ -258,7 +267,8 @@ func groupDatabases(ctx context.Context, p *target, r *report) error {
 // standing is where a group and its position are.
 type standing struct{ committed, position int64 }
 
-// ahead gives the partitions whose committed offset is higher than their position, or that have an offset and no position.
+// ahead gives the partitions whose committed offset is higher than their position, or that have an offset and no
+// position.
 func (p *target) ahead(ctx context.Context) (map[consumer.TopicPartition]standing, error) {
 	offsets, err := p.offsets(ctx)
 	if err != nil {

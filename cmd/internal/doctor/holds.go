@@ -9,7 +9,8 @@ import (
 
 var holdChecks = []Check{
 	{
-		Name: "holds.waiting", About: "nothing waits in the running processes, as they told last", needs: needsInbox, run: holdsWaiting,
+		Name: "holds.waiting", About: "nothing waits in the running processes, as they told last", needs: needsInbox,
+		run: holdsWaiting,
 		Do: map[Level]string{
 			Fault:   "Decide, as the finding says; see held partitions in docs/OPERATIONS.md.",
 			Warning: "Do what the finding says; it goes on by itself once that is mended.",
@@ -30,7 +31,8 @@ func holdsWaiting(ctx context.Context, p *target, r *report) error {
 		}
 		if t.Stale {
 			r.advise(Warning, "See whether the process runs: it was killed, or can't reach Postgres. If it is gone for good nothing has to be done.",
-				"%s of %s has not told since %s what it waits for, %d holds then", t.Owner, t.Consumer, minute(t.ToldAt), len(t.Holds))
+				"%s of %s has not told since %s what it waits for, %d holds then", t.Owner, t.Consumer, minute(t.ToldAt),
+				len(t.Holds))
 			continue
 		}
 		looked++
@@ -51,5 +53,6 @@ func (p *target) tellHold(r *report, owner string, h *holds.Hold) {
 	case since > lastingHold:
 		level = Warning
 	}
-	r.advise(level, e.Do, "%s has waited for %s in %s: %s (%s): %s", h.Subject, age(since.Seconds()), owner, e.Means, h.Code, h.Reason)
+	r.advise(level, e.Do, "%s has waited for %s in %s: %s (%s): %s", h.Subject, age(since.Seconds()), owner, e.Means,
+		h.Code, h.Reason)
 }

@@ -31,7 +31,8 @@ var idChecks = []Check{
 		},
 	},
 	{
-		Name: "ids.deterministic", About: "the same message comes under the same ID", needs: needsInbox, run: idsDeterministic,
+		Name: "ids.deterministic", About: "the same message comes under the same ID", needs: needsInbox,
+		run: idsDeterministic,
 		Do: map[Level]string{
 			Warning: "Have the producer make the ID once, with the message, and not at each attempt to send; or take the ID from the content: id: hash, or hash:/POINTER. As it is, copies take effect again.",
 			Info:    "Find out whether these are copies that the producer sent again under new IDs, or messages that are alike by right.",
@@ -88,9 +89,11 @@ func idsShared(ctx context.Context, p *target, r *report) error {
 	case err != nil:
 		return err
 	case c.WorstCopies >= suspicious:
-		r.warn("%d copies with another content came under the ID %s; there are %s such copies in all", c.WorstCopies, c.Worst, capped(c.Copies, 20_000))
+		r.warn("%d copies with another content came under the ID %s; there are %s such copies in all", c.WorstCopies,
+			c.Worst, capped(c.Copies, 20_000))
 	case c.Copies > 0:
-		r.info("%s copies came under a known ID with another content, %d of them within a day", capped(c.Copies, 20_000), c.Recent)
+		r.info("%s copies came under a known ID with another content, %d of them within a day", capped(c.Copies, 20_000),
+			c.Recent)
 	}
 	r.ok("there is no conflict")
 	return nil
@@ -107,9 +110,11 @@ func idsDeterministic(ctx context.Context, p *target, r *report) error {
 	case n.Messages < enough || share < few:
 		r.ok("%d of %d of the newest messages had the content of an earlier one", n.Repeated, n.Messages)
 	case share >= many:
-		r.warn("%d of %d of the newest messages had key and value of an earlier one, under an ID of their own", n.Repeated, n.Messages)
+		r.warn("%d of %d of the newest messages had key and value of an earlier one, under an ID of their own", n.Repeated,
+			n.Messages)
 	default:
-		r.info("%d of %d of the newest messages had key and value of an earlier one, under an ID of their own", n.Repeated, n.Messages)
+		r.info("%d of %d of the newest messages had key and value of an earlier one, under an ID of their own", n.Repeated,
+			n.Messages)
 	}
 	return nil
 }

@@ -8,14 +8,16 @@ import (
 
 var inboxChecks = []Check{
 	{
-		Name: "inbox.partitions", About: "the inbox has partitions for the coming days", needs: needsSchema, run: inboxPartitions,
+		Name: "inbox.partitions", About: "the inbox has partitions for the coming days", needs: needsSchema,
+		run: inboxPartitions,
 		Do: map[Level]string{
 			Warning: "Start a consumer, or: select firstseen.make_partitions(7). If that makes none, something holds the default partition: a dump, or an open transaction.",
 		},
 	},
 	{
-		Name: "inbox.partition_names", About: "each partition holds the day (UTC) that its name says", needs: needsSchema, run: inboxPartitionNames,
-		Do: map[Level]string{Warning: "Detach the partition, move its rows to days that match, and drop it; until then don't drop or keep days by their names."},
+		Name: "inbox.partition_names", About: "each partition holds the day (UTC) that its name says", needs: needsSchema,
+		run: inboxPartitionNames,
+		Do:  map[Level]string{Warning: "Detach the partition, move its rows to days that match, and drop it; until then don't drop or keep days by their names."},
 	},
 	{
 		Name: "inbox.default", About: "no message is in the inbox's default partition", needs: needsInbox, run: inboxDefault,
@@ -24,7 +26,8 @@ var inboxChecks = []Check{
 		},
 	},
 	{
-		Name: "inbox.clocks", About: "messages' timestamps are times, and not after they are received", needs: needsInbox, run: inboxClocks,
+		Name: "inbox.clocks", About: "messages' timestamps are times, and not after they are received", needs: needsInbox,
+		run: inboxClocks,
 		Do: map[Level]string{Warning: "A producer writes micro- or nanoseconds, say, where Kafka wants milliseconds since 1970: have it corrected. Messages are handled all the same, but without a time; " +
 			"and Kafka's retention goes by these numbers, and keeps such messages too long or not at all. `firstseen inbox list --json` has them as raw_timestamp.",
 			Info: "A producer's or a broker's clock is ahead: synchronise it (NTP). Kafka's retention goes by these times, and keeps such messages too long."},
@@ -111,7 +114,8 @@ func inboxClocks(ctx context.Context, p *target, r *report) error {
 		r.warn("%d of the newest %d messages have a timestamp that is no time of the years 1 to 9999", n.Untimed, n.Messages)
 	}
 	if n.Early > 0 {
-		r.info("%d of the newest %d messages were produced after they were received, by up to %s", n.Early, n.Messages, age(n.Earliest.Seconds()))
+		r.info("%d of the newest %d messages were produced after they were received, by up to %s", n.Early, n.Messages,
+			age(n.Earliest.Seconds()))
 	}
 	r.ok("messages looked at: %d", n.Messages)
 	return err

@@ -27,8 +27,9 @@ var laneChecks = []Check{
 		Do: map[Level]string{Warning: "Bring back what the error names: the receiver of a webhook, a grant, a table, a function. The messages go on by themselves then, and no attempt is spent. Messages that wait though it is back are shown by `firstseen inbox list`."},
 	},
 	{
-		Name: "lanes.fruitless", About: "partitions that are acquired get on", needs: needsInbox | needsConfig, run: positionsFruitless,
-		Do: map[Level]string{Warning: "The process dies or is rebalanced before a batch is done. Look at its end in the log, at timeouts.handler, and at how long the first batch takes."},
+		Name: "lanes.fruitless", About: "partitions that are acquired get on", needs: needsInbox | needsConfig,
+		run: positionsFruitless,
+		Do:  map[Level]string{Warning: "The process dies or is rebalanced before a batch is done. Look at its end in the log, at timeouts.handler, and at how long the first batch takes."},
 	},
 	{
 		Name: "dead.waiting", About: "dead letters are looked after", needs: needsInbox, run: deadWaiting,
@@ -38,7 +39,8 @@ var laneChecks = []Check{
 		},
 	},
 	{
-		Name: "dead.unpublished", About: "dead letters reach the dead letter topic", needs: needsInbox | needsConfig, run: deadUnpublished,
+		Name: "dead.unpublished", About: "dead letters reach the dead letter topic", needs: needsInbox | needsConfig,
+		run: deadUnpublished,
 		Do: map[Level]string{
 			Warning: "See that a consumer runs, that the topic exists and takes messages as large as those of the topics that are read (kafka.dead_letter_topic), and that its ACLs let the consumer write.",
 			Info:    "They stay in Postgres. Raise the dead letter topic's max.message.bytes, then: update firstseen.dead_letters set published_at = null where published_at = 'infinity'.",
@@ -49,7 +51,8 @@ var laneChecks = []Check{
 func lanesOverdue(ctx context.Context, p *target, r *report) error {
 	f, err := p.stuck(ctx, p.limits.overdue)
 	if f.Overdue > 0 {
-		r.warn("%s lanes have been due for more than %s, the first since %s", capped(f.Overdue, 10_000), p.limits.overdue, minute(f.Since))
+		r.warn("%s lanes have been due for more than %s, the first since %s", capped(f.Overdue, 10_000), p.limits.overdue,
+			minute(f.Since))
 	}
 	r.ok("no lane has been due for more than %s", p.limits.overdue)
 	return err
@@ -70,7 +73,8 @@ func lanesParked(ctx context.Context, p *target, r *report) error {
 	backlog, err := p.inbox.Backlog(ctx)
 	for _, b := range backlog {
 		if waited := p.now().Sub(b.OldestAt); !b.OldestAt.IsZero() && waited > p.limits.parked {
-			r.warn("handler %s: %s messages are parked, the oldest for %s", b.Handler, capped(b.Parked(), operate.BacklogCap), age(waited.Seconds()))
+			r.warn("handler %s: %s messages are parked, the oldest for %s", b.Handler, capped(b.Parked(), operate.BacklogCap),
+				age(waited.Seconds()))
 		}
 	}
 	r.ok("no message has been parked for more than %s", p.limits.parked)
@@ -80,7 +84,8 @@ func lanesParked(ctx context.Context, p *target, r *report) error {
 func lanesUnavailable(ctx context.Context, p *target, r *report) error {
 	waiting, err := p.waiting(ctx)
 	for _, w := range waiting {
-		r.warn("handler %s: %s messages wait for something that it needs, the first for %s: %s", w.Handler, capped(w.Messages, 10_000),
+		r.warn("handler %s: %s messages wait for something that it needs, the first for %s: %s", w.Handler,
+			capped(w.Messages, 10_000),
 			age(p.now().Sub(w.Since).Seconds()), w.Error)
 	}
 	r.ok("no message waits for something that its handler needs")
@@ -92,7 +97,8 @@ func positionsFruitless(ctx context.Context, p *target, r *report) error {
 	positions, err := p.inbox.Positions(ctx, p.Config.Group)
 	for _, f := range positions {
 		if f.Fruitless >= often {
-			r.warn("%s/%d was acquired %d times and has not moved from %d since; its last owner: %s", f.Topic, f.Partition, f.Fruitless, f.Next, f.Owner)
+			r.warn("%s/%d was acquired %d times and has not moved from %d since; its last owner: %s", f.Topic, f.Partition,
+				f.Fruitless, f.Next, f.Owner)
 		}
 	}
 	r.ok("positions looked at: %d", len(positions))
@@ -128,7 +134,8 @@ func deadUnpublished(ctx context.Context, p *target, r *report) error {
 	}
 	f, err := p.publication(ctx, p.limits.overdue)
 	if f.Waiting > 0 {
-		r.warn("%s dead letters are not in %s yet, the first since %s", capped(f.Waiting, 10_000), p.Config.DeadLetterTopic, minute(f.Since))
+		r.warn("%s dead letters are not in %s yet, the first since %s", capped(f.Waiting, 10_000), p.Config.DeadLetterTopic,
+			minute(f.Since))
 	}
 	if f.Refused > 0 {
 		r.info("%s dead letters were refused by the broker of %s", capped(f.Refused, 10_000), p.Config.DeadLetterTopic)

@@ -45,10 +45,11 @@ type emptyID struct {
 	ID              uuid.UUID
 }
 
-// emptyIDs finds the nil and the max UUID among the IDs that were seen, in up to 100 scopes. [identity.Rule] refuses them; they
-// come from code that sets Message.ID itself.
+// emptyIDs finds the nil and the max UUID among the IDs that were seen, in up to 100 scopes. [identity.Rule] refuses
+// them; they come from code that sets Message.ID itself.
 func (p *target) emptyIDs(ctx context.Context) (found []emptyID, err error) {
-	found, err = lookAll(ctx, p, []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"}, pgx.RowToStructByPos[emptyID], emptyIDsSQL, p.Inbox, []uuid.UUID{uuid.Nil, uuid.Max})
+	found, err = lookAll(ctx, p, []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"},
+		pgx.RowToStructByPos[emptyID], emptyIDsSQL, p.Inbox, []uuid.UUID{uuid.Nil, uuid.Max})
 	if err != nil {
 		return nil, fmt.Errorf("look for empty message IDs in inbox %s: %w", p.Inbox, err)
 	}
@@ -100,7 +101,8 @@ func (p *target) lookOne(ctx context.Context, sql string, args []any, into ...an
 }
 
 // lookAll reads all rows of a query, without some of the planner's ways.
-func lookAll[T any](ctx context.Context, p *target, off []string, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, err error) {
+func lookAll[T any](ctx context.Context, p *target, off []string, scan pgx.RowToFunc[T], sql string,
+	args ...any) (found []T, err error) {
 	err = p.lookWithout(ctx, off, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, p.inSchema(sql), args...)
 		if err != nil {

@@ -40,7 +40,8 @@ func (p *target) stuck(ctx context.Context, wait time.Duration) (f stuck, err er
 	return f, err
 }
 
-// waiting are the messages that a handler could not handle because of something that it needs: counted up to 10,000 in all.
+// waiting are the messages that a handler could not handle because of something that it needs: counted up to 10,000 in
+// all.
 type waiting struct {
 	Handler  string
 	Messages int64

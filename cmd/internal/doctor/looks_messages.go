@@ -57,7 +57,8 @@ const maxSeconds = float64(math.MaxInt64/time.Second - 1)
 func (p *target) newest(ctx context.Context, limit int) (n newest, err error) {
 	err = p.lookWithout(ctx, newestFirst, func(tx pgx.Tx) error {
 		var early float64
-		err := tx.QueryRow(ctx, p.inSchema(newestSQL), p.Inbox, limit).Scan(&n.Messages, &n.Since, &n.Untimed, &n.Early, &early)
+		err := tx.QueryRow(ctx, p.inSchema(newestSQL), p.Inbox, limit).Scan(&n.Messages, &n.Since, &n.Untimed, &n.Early,
+			&early)
 		if err != nil {
 			return err
 		}
@@ -71,7 +72,8 @@ func (p *target) newest(ctx context.Context, limit int) (n newest, err error) {
 	return n, nil
 }
 
-func (p *target) refused(ctx context.Context, tx pgx.Tx, since time.Time, limit int) (map[identity.Reason]int64, error) {
+func (p *target) refused(ctx context.Context, tx pgx.Tx, since time.Time,
+	limit int) (map[identity.Reason]int64, error) {
 	rows, err := tx.Query(ctx, p.inSchema(refusedSQL), p.Inbox, since, limit, identity.Reasons())
 	if err != nil {
 		return nil, err
@@ -138,10 +140,11 @@ group by s.inbox, s.handler
 order by 3, 1, 2
 limit 1000`
 
-// handlerAges lists the handlers of all inboxes of the schema, those that came first first, up to a thousand; the newest
-// messages are up to limit.
+// handlerAges lists the handlers of all inboxes of the schema, those that came first first, up to a thousand; the
+// newest messages are up to limit.
 func (p *target) handlerAges(ctx context.Context, limit int) (found []handlerAge, err error) {
-	found, err = lookAll(ctx, p, []string{"enable_seqscan", "enable_bitmapscan"}, pgx.RowToStructByPos[handlerAge], handlerAgesSQL, limit)
+	found, err = lookAll(ctx, p, []string{"enable_seqscan", "enable_bitmapscan"}, pgx.RowToStructByPos[handlerAge],
+		handlerAgesSQL, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list the handlers of schema %s: %w", p.Schema, err)
 	}
@@ -151,10 +154,12 @@ func (p *target) handlerAges(ctx context.Context, limit int) (found []handlerAge
 // countedOfDefault is how many rows of the inbox's default partition are counted at most.
 const countedOfDefault = 10_000
 
-// strayRows counts the messages in the inbox's default partition, up to 10,000: their day had no partition when they came.
+// strayRows counts the messages in the inbox's default partition, up to 10,000: their day had no partition when they
+// came.
 func (p *target) strayRows(ctx context.Context) (n int64, err error) {
 	err = p.lookWithout(ctx, nil, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, p.inSchema(`select count(*) from (select from firstseen.inbox_default limit $1) d`), countedOfDefault).Scan(&n)
+		return tx.QueryRow(ctx, p.inSchema(`select count(*) from (select from firstseen.inbox_default limit $1) d`),
+			countedOfDefault).Scan(&n)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("count the rows of the inbox's default partition: %w", err)

@@ -17,7 +17,8 @@ var serverChecks = []Check{
 		Do: map[Level]string{Fault: "Check the connection string (postgres.dsn), that Postgres runs, and that its pg_hba.conf and the network let this host in."},
 	},
 	{
-		Name: "postgres.version", About: "the server's version is one that is tested", needs: needsPostgres, run: postgresVersion,
+		Name: "postgres.version", About: "the server's version is one that is tested", needs: needsPostgres,
+		run: postgresVersion,
 		Do: map[Level]string{
 			Fault: "Upgrade Postgres to 14 or newer.",
 			Info:  "Look into the changelog whether a newer firstseen knows this version.",
@@ -32,22 +33,26 @@ var serverChecks = []Check{
 		Do: map[Level]string{Fault: "Create another database, create database NAME encoding 'UTF8' template template0, and migrate that. A text in a script that the encoding lacks holds a partition for ever."},
 	},
 	{
-		Name: "postgres.collation", About: "libc or ICU sorts texts as it did when the database was made", needs: needsPostgres, run: postgresCollation,
+		Name: "postgres.collation", About: "libc or ICU sorts texts as it did when the database was made",
+		needs: needsPostgres, run: postgresCollation,
 		Do: map[Level]string{Warning: "firstseen's keys compare bytes and are not affected. Reindex your own indexes on texts, reindex database NAME, and then: alter database NAME refresh collation version."},
 	},
 	{
-		Name: "postgres.clock", About: "the clocks of Postgres and of this host agree", needs: needsPostgres, run: postgresClock,
-		Do: map[Level]string{Warning: "Synchronise both hosts' clocks (NTP). Ages, lag times and what \"2h ago\" means are off by the difference."},
+		Name: "postgres.clock", About: "the clocks of Postgres and of this host agree", needs: needsPostgres,
+		run: postgresClock,
+		Do:  map[Level]string{Warning: "Synchronise both hosts' clocks (NTP). Ages, lag times and what \"2h ago\" means are off by the difference."},
 	},
 	{
-		Name: "postgres.connections", About: "there are connections left for what the config wants", needs: needsPostgres, run: postgresConnections,
+		Name: "postgres.connections", About: "there are connections left for what the config wants", needs: needsPostgres,
+		run: postgresConnections,
 		Do: map[Level]string{
 			Fault:   "Raise max_connections, or the limit of the role or database, or lower postgres.max_connections.",
 			Warning: "Raise max_connections, put a pooler in between, or lower postgres.max_connections and batch.transactions.",
 		},
 	},
 	{
-		Name: "postgres.pooler", About: "a pooler in between keeps prepared statements", needs: needsPostgres, run: postgresPooler,
+		Name: "postgres.pooler", About: "a pooler in between keeps prepared statements", needs: needsPostgres,
+		run: postgresPooler,
 		Do: map[Level]string{
 			Fault:   "Set postgres.prepared_statements to false, or have the pooler keep them (PgBouncer 1.21: max_prepared_statements).",
 			Warning: "Set postgres.prepared_statements to false unless the pooler is known to keep them (PgBouncer 1.21: max_prepared_statements).",
@@ -177,7 +182,8 @@ func postgresConnections(ctx context.Context, p *target, r *report) error {
 	for _, l := range []struct {
 		what      string
 		max, used int
-	}{{"the server", c.Max, c.Used}, {"the role", c.RoleMax, c.RoleUsed}, {"the database", c.DatabaseMax, c.DatabaseUsed}} {
+	}{{"the server", c.Max, c.Used}, {"the role", c.RoleMax, c.RoleUsed}, {"the database", c.DatabaseMax,
+		c.DatabaseUsed}} {
 		switch {
 		case l.max < want:
 			r.fault("%s allows %d connections, and each process wants up to %d", l.what, l.max, want)
@@ -226,9 +232,9 @@ func postgresPooler(ctx context.Context, p *target, r *report) error {
 	return nil
 }
 
-// findPooler tells a pooler by the process number of the connection, which is the pooler's own and not the server's. Two
-// clients are then played: where the second meets the first one's connection, the first one's next statement goes to
-// another connection, and shows whether what it prepared is there.
+// findPooler tells a pooler by the process number of the connection, which is the pooler's own and not the server's.
+// Two clients are then played: where the second meets the first one's connection, the first one's next statement goes
+// to another connection, and shows whether what it prepared is there.
 func (p *target) findPooler(ctx context.Context) (found pooled, err error) {
 	first, err := p.pool.Acquire(ctx)
 	if err != nil {
@@ -268,7 +274,8 @@ func playTwo(ctx context.Context, first, second *pgx.Conn, found *pooled) (err e
 		return err
 	}
 	return pgx.BeginFunc(ctx, second, func(tx pgx.Tx) error {
-		if err := tx.QueryRow(ctx, `select pg_backend_pid()`, pgx.QueryExecModeExec).Scan(&taken); err != nil || taken != before {
+		if err := tx.QueryRow(ctx, `select pg_backend_pid()`, pgx.QueryExecModeExec).Scan(&taken); err != nil ||
+			taken != before {
 			return err
 		}
 		found.shared = true

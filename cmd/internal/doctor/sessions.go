@@ -20,8 +20,9 @@ var sessionChecks = []Check{
 		},
 	},
 	{
-		Name: "sessions.prepared", About: "no prepared transaction was left behind", needs: needsPostgres, run: preparedTransactions,
-		Do: map[Level]string{Warning: "Ask its transaction manager; else: rollback prepared 'NAME'. It holds its locks, and holds vacuum back, across restarts."},
+		Name: "sessions.prepared", About: "no prepared transaction was left behind", needs: needsPostgres,
+		run: preparedTransactions,
+		Do:  map[Level]string{Warning: "Ask its transaction manager; else: rollback prepared 'NAME'. It holds its locks, and holds vacuum back, across restarts."},
 	},
 	{
 		Name: "sessions.slots", About: "no unused replication slot holds WAL", needs: needsPostgres, run: replicationSlots,
@@ -53,7 +54,8 @@ func longTransactions(ctx context.Context, p *target, r *report) error {
 		return err
 	}
 	for _, t := range found {
-		r.warn("session %d of %s (%q) has had a transaction open for %s; it is %s", t.PID, t.Role, t.Application, age(t.Seconds), t.State)
+		r.warn("session %d of %s (%q) has had a transaction open for %s; it is %s", t.PID, t.Role, t.Application,
+			age(t.Seconds), t.State)
 	}
 	hidden, err := one[struct{ Sessions int64 }](ctx, p, hiddenSQL)
 	if hidden.Sessions > 0 {

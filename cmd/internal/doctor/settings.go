@@ -25,14 +25,16 @@ var settingChecks = []Check{
 		Do: map[Level]string{Warning: "Set synchronous_commit to on for the consumer's role. A crash otherwise loses the last transactions; they are made again from Kafka, if it still has them."},
 	},
 	{
-		Name: "settings.timeouts", About: "time limits of the role against those of the handlers", needs: needsPostgres, run: settingTimeouts,
+		Name: "settings.timeouts", About: "time limits of the role against those of the handlers", needs: needsPostgres,
+		run: settingTimeouts,
 		Do: map[Level]string{
 			Warning: "Make it longer than timeouts.handler for the consumer's role, or shorten timeouts.handler: alter role ROLE set NAME = '10min'.",
 			Info:    "A statement of a handler that waits longer than this for a lock fails, and counts as an attempt. Raise it if handlers fail with it.",
 		},
 	},
 	{
-		Name: "settings.plans", About: "plan_cache_mode and session_replication_role", needs: needsPostgres, run: settingPlans,
+		Name: "settings.plans", About: "plan_cache_mode and session_replication_role", needs: needsPostgres,
+		run: settingPlans,
 		Do: map[Level]string{
 			Fault: "Reset session_replication_role for the role: under replica no trigger fires, and a handler's own COMMIT is not found out.",
 			Info:  "firstseen's functions set what they need. Handlers' statements are planned anew each time: reset it unless they need that.",
@@ -145,7 +147,8 @@ func parseSetting(value string) (time.Duration, bool) {
 	if _, err := fmt.Sscanf(strings.ReplaceAll(value, " ", "")+" ", "%g%s", &n, &unit); err != nil && n == 0 {
 		return 0, strings.HasPrefix(value, "0")
 	}
-	units := map[string]time.Duration{"": time.Millisecond, "us": time.Microsecond, "ms": time.Millisecond, "s": time.Second, "min": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
+	units := map[string]time.Duration{"": time.Millisecond, "us": time.Microsecond, "ms": time.Millisecond,
+		"s": time.Second, "min": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
 	of, known := units[unit]
 	return time.Duration(n * float64(of)), known
 }

@@ -59,7 +59,8 @@ type limits struct {
 }
 
 var usual = limits{
-	openTransaction: 15 * time.Minute, lockWait: 20 * time.Second, prepared: 5 * time.Minute, slotBytes: 1 << 30, frozenShare: 1.5, frozenAge: 1_500_000_000,
+	openTransaction: 15 * time.Minute, lockWait: 20 * time.Second, prepared: 5 * time.Minute, slotBytes: 1 << 30,
+	frozenShare: 1.5, frozenAge: 1_500_000_000,
 	deadRows: 100_000, indexRows: 100_000, skew: 2 * time.Second, overdue: 10 * time.Minute, parked: 24 * time.Hour,
 	dead: 7 * 24 * time.Hour, pause: 3 * time.Second, renamed: 7 * 24 * time.Hour, sample: 10_000,
 }
@@ -174,8 +175,8 @@ func (p *target) open(ctx context.Context) error {
 	return p.pool.Ping(ctx)
 }
 
-// errOtherSchema says that what the schema holds is not what this build knows: what a check would find there means nothing,
-// and what it advises would do harm.
+// errOtherSchema says that what the schema holds is not what this build knows: what a check would find there means
+// nothing, and what it advises would do harm.
 var errOtherSchema = errors.New("the schema is not the one that this build needs, see schema.version")
 
 // checkSchema looks at the schema's version.
@@ -229,8 +230,9 @@ func (p *target) join(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p.cluster, err = consumer.NewCluster(consumer.ClusterConfig{Brokers: conf.Brokers, ClientID: cmp.Or(conf.ClientID, "firstseen"),
-			TLS: conf.TLS, SASL: conf.SASL, RequestTimeout: p.Timeout * 8 / 10, Logger: conf.Logger})
+		p.cluster, err = consumer.NewCluster(consumer.ClusterConfig{Brokers: conf.Brokers,
+			ClientID: cmp.Or(conf.ClientID, "firstseen"),
+			TLS:      conf.TLS, SASL: conf.SASL, RequestTimeout: p.Timeout * 8 / 10, Logger: conf.Logger})
 		if err != nil {
 			return err
 		}

@@ -13,15 +13,18 @@ import (
 
 var topicChecks = []Check{
 	{
-		Name: "kafka.topics", About: "the topics exist, and the cluster's ACLs show them", needs: needsKafka, run: topicsExist,
-		Do: map[Level]string{Fault: "Create the topic, or correct its name in the config; firstseen creates none. Where it is denied allow Read and Describe on it by an ACL. The other topics are read all the same."},
+		Name: "kafka.topics", About: "the topics exist, and the cluster's ACLs show them", needs: needsKafka,
+		run: topicsExist,
+		Do:  map[Level]string{Fault: "Create the topic, or correct its name in the config; firstseen creates none. Where it is denied allow Read and Describe on it by an ACL. The other topics are read all the same."},
 	},
 	{
-		Name: "kafka.recreated", About: "the topics are those that the positions were set in", needs: needsKafka | needsInbox, run: topicsRecreated,
+		Name: "kafka.recreated", About: "the topics are those that the positions were set in",
+		needs: needsKafka | needsInbox, run: topicsRecreated,
 		Do: map[Level]string{Fault: "If that was meant, set on_reset: restart for one start: the new topic is read from its first message, and what was seen is a duplicate. Positions in partitions that it does not have are forgotten then."},
 	},
 	{
-		Name: "kafka.cut_off", About: "the partitions' logs are those that were read", needs: needsKafka | needsInbox, run: partitionsCutOff,
+		Name: "kafka.cut_off", About: "the partitions' logs are those that were read", needs: needsKafka | needsInbox,
+		run: partitionsCutOff,
 		Do: map[Level]string{Fault: "Kafka lost messages that were read, and others have their offsets now: see unclean.leader.election.enable and min.insync.replicas. " +
 			"To have the others handled set on_reset: restart for one start: they are read from where the logs part, and what was seen is a duplicate."},
 	},
@@ -41,14 +44,16 @@ var topicChecks = []Check{
 		Do: map[Level]string{Warning: "Set cleanup.policy=delete. Compaction drops all but the last message of a key, also those that were not read yet; with id: key all but a key's first would be duplicates."},
 	},
 	{
-		Name: "kafka.id_retention", About: "IDs are kept longer than the topics keep messages", needs: needsKafka, run: topicsOutliveIDs,
+		Name: "kafka.id_retention", About: "IDs are kept longer than the topics keep messages", needs: needsKafka,
+		run: topicsOutliveIDs,
 		Do: map[Level]string{
 			Fault:   "Raise retention.ids (and retention.handlers) above the topic's retention.ms and segment.ms together, or take it out: a message that is read again after its ID is forgotten takes effect again.",
 			Warning: "retention.force says that this is meant. A message that is read again after its ID is forgotten takes effect again.",
 		},
 	},
 	{
-		Name: "kafka.dead_letter_topic", About: "the dead letter topic exists and takes what may die", needs: needsKafka, run: deadLetterTopic,
+		Name: "kafka.dead_letter_topic", About: "the dead letter topic exists and takes what may die", needs: needsKafka,
+		run: deadLetterTopic,
 		Do: map[Level]string{
 			Fault:   "Create the topic, with the max.message.bytes of the topics that are read; until then dead letters wait in Postgres.",
 			Warning: "Raise the dead letter topic's max.message.bytes to the largest of the topics that are read.",
@@ -94,7 +99,8 @@ func topicsRecreated(ctx context.Context, p *target, r *report) error {
 	return nil
 }
 
-// partitionsCutOff asks the partitions' leaders for the epochs that were read last. The positions are read before the ends.
+// partitionsCutOff asks the partitions' leaders for the epochs that were read last. The positions are read before the
+// ends.
 func partitionsCutOff(ctx context.Context, p *target, r *report) error {
 	positions, err := p.positionsByPartition(ctx)
 	if err != nil {
@@ -111,7 +117,8 @@ func partitionsCutOff(ctx context.Context, p *target, r *report) error {
 		case err != nil:
 			r.notChecked(err)
 		case found:
-			r.fault("%s/%d was read up to %d, under the leader epoch %d, and its log is another one from %d on", o.Topic, o.Partition,
+			r.fault("%s/%d was read up to %d, under the leader epoch %d, and its log is another one from %d on", o.Topic,
+				o.Partition,
 				position.Next, *position.LeaderEpoch, at)
 		case o.End >= 0 && o.End < position.Next:
 			r.fault("%s/%d ends at %d, below its position %d", o.Topic, o.Partition, o.End, position.Next)
@@ -170,7 +177,8 @@ func topicsOutliveIDs(ctx context.Context, p *target, r *report) error {
 			if kept.Force {
 				level = Warning
 			}
-			r.add(level, "the IDs of the handler %s are kept for %s, and the topic %s may bring a message again %s", h, ids, f.Name, forHowLong(f))
+			r.add(level, "the IDs of the handler %s are kept for %s, and the topic %s may bring a message again %s", h, ids,
+				f.Name, forHowLong(f))
 		}
 	})
 	r.ok("IDs are kept longer, or for ever")
@@ -215,7 +223,8 @@ func deadLetterTopic(ctx context.Context, p *target, r *report) error {
 	}
 	err = p.eachRead(ctx, r, func(f consumer.TopicFacts) {
 		if f.MaxMessageBytes > dead.MaxMessageBytes {
-			r.warn("%s takes messages up to %d bytes and %s up to %d", dead.Name, dead.MaxMessageBytes, f.Name, f.MaxMessageBytes)
+			r.warn("%s takes messages up to %d bytes and %s up to %d", dead.Name, dead.MaxMessageBytes, f.Name,
+				f.MaxMessageBytes)
 		}
 	})
 	r.ok("%s takes messages up to %d bytes", dead.Name, dead.MaxMessageBytes)

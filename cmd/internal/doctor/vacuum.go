@@ -7,7 +7,8 @@ import (
 
 var vacuumChecks = []Check{
 	{
-		Name: "vacuum.freeze", About: "transaction numbers are far from wrapping around", needs: needsPostgres, run: vacuumFreeze,
+		Name: "vacuum.freeze", About: "transaction numbers are far from wrapping around", needs: needsPostgres,
+		run: vacuumFreeze,
 		Do: map[Level]string{
 			Fault:   "Run vacuum (freeze) in that database now, and end what holds it back (sessions.transactions, sessions.prepared, sessions.slots): Postgres is about to refuse all writes.",
 			Warning: "Autovacuum does not keep up: look for what holds it back (sessions.transactions, sessions.prepared, sessions.slots), and raise autovacuum_vacuum_cost_limit.",
@@ -44,9 +45,11 @@ func vacuumFreeze(ctx context.Context, p *target, r *report) error {
 	}{{"transaction", a.Age, a.MaxAge}, {"multixact", a.MultiAge, a.MaxMultiAge}} {
 		switch {
 		case l.age > p.limits.frozenAge:
-			r.fault("the oldest %s of database %s is %d million back; Postgres stops at 2,100 million", l.what, a.Database, l.age/1e6)
+			r.fault("the oldest %s of database %s is %d million back; Postgres stops at 2,100 million", l.what, a.Database,
+				l.age/1e6)
 		case float64(l.age) > p.limits.frozenShare*float64(l.max):
-			r.warn("the oldest %s of database %s is %d back, and autovacuum should have frozen it at %d", l.what, a.Database, l.age, l.max)
+			r.warn("the oldest %s of database %s is %d back, and autovacuum should have frozen it at %d", l.what, a.Database,
+				l.age, l.max)
 		}
 	}
 	r.ok("the oldest transaction is %d back", a.Age)
@@ -85,7 +88,8 @@ func vacuumIndex(ctx context.Context, p *target, r *report) error {
 	}
 	rows := s.Table("message_dedup").Rows
 	if s.IDIndex.Bloat() > tooLarge && rows >= p.limits.indexRows {
-		r.warn("the index takes %s for about %d IDs, %.1f times what a new one would", size(s.IDIndex.Bytes), rows, s.IDIndex.Bloat())
+		r.warn("the index takes %s for about %d IDs, %.1f times what a new one would", size(s.IDIndex.Bytes), rows,
+			s.IDIndex.Bloat())
 	}
 	r.ok("it takes %s", size(s.IDIndex.Bytes))
 	return nil

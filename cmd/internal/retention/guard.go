@@ -118,12 +118,13 @@ func (f *facts) topicNames() (names []string) {
 	return slices.Compact(names)
 }
 
-// againstAll are the reasons that hold whatever the age: a consumer that starts again would be given messages that it has
-// processed. One a consumer and topic is told.
+// againstAll are the reasons that hold whatever the age: a consumer that starts again would be given messages that it
+// has processed. One a consumer and topic is told.
 func (f *facts) againstAll() []Refusal {
 	refusals := slices.Clone(f.faults)
 	for _, r := range f.reaches {
-		if one, against := f.mayComeAgain(r); against && !slices.ContainsFunc(refusals, func(o Refusal) bool { return o.Key == one.Key }) {
+		if one, against := f.mayComeAgain(r); against && !slices.ContainsFunc(refusals,
+			func(o Refusal) bool { return o.Key == one.Key }) {
 			refusals = append(refusals, one)
 		}
 	}
@@ -142,7 +143,8 @@ func (f *facts) mayComeAgain(r operate.Position) (Refusal, bool) {
 	switch {
 	case !known:
 		return refusal(key, "consumer %s has processed %s up to offset %d, and this cluster has no such partition: "+
-			"a topic that was made anew forgets it when it is restarted (on_reset: restart)"+goneForGood, r.Consumer, at, r.Next), true
+			"a topic that was made anew forgets it when it is restarted (on_reset: restart)"+goneForGood, r.Consumer, at,
+			r.Next), true
 	case o.Committed >= r.Next, o.Earliest >= r.Next: // nothing below its position would be read, or is left
 		return Refusal{}, false
 	case o.Committed < 0:
@@ -153,8 +155,8 @@ func (f *facts) mayComeAgain(r operate.Position) (Refusal, bool) {
 		r.Consumer, at, r.Next, o.Committed), true
 }
 
-// against are the reasons against forgetting IDs of that age: the topics still hold messages as old, for a replay, a reset,
-// or a new consumer of the inbox.
+// against are the reasons against forgetting IDs of that age: the topics still hold messages as old, for a replay, a
+// reset, or a new consumer of the inbox.
 func (f *facts) against(age time.Duration, before time.Time) (refusals []Refusal) {
 	for _, name := range f.topicNames() {
 		t := f.topics[name]
@@ -162,13 +164,16 @@ func (f *facts) against(age time.Duration, before time.Time) (refusals []Refusal
 		case t.Missing, t.Name == "": // said by againstAll
 			continue
 		case t.Hidden != nil:
-			refusals = append(refusals, refusal("hidden "+name, "how long topic %s keeps messages is not known: %v", name, t.Hidden))
+			refusals = append(refusals, refusal("hidden "+name, "how long topic %s keeps messages is not known: %v", name,
+				t.Hidden))
 			continue
 		case t.Cleanup != "delete":
-			refusals = append(refusals, refusal("cleanup "+name, "topic %s keeps messages whatever their age (cleanup.policy is %s): it can always be read again", name, t.Cleanup))
+			refusals = append(refusals, refusal("cleanup "+name,
+				"topic %s keeps messages whatever their age (cleanup.policy is %s): it can always be read again", name, t.Cleanup))
 			continue
 		case t.Retention < 0:
-			refusals = append(refusals, refusal("retention "+name, "topic %s keeps messages for ever (retention.ms is -1): it can always be read again", name))
+			refusals = append(refusals, refusal("retention "+name,
+				"topic %s keeps messages for ever (retention.ms is -1): it can always be read again", name))
 			continue
 		case age <= least:
 			refusals = append(refusals, refusal("age "+name, "topic %s may hold messages for %s (retention.ms %s, segment.ms %s, and an hour for clocks), and IDs are kept for %s only: "+
@@ -180,8 +185,8 @@ func (f *facts) against(age time.Duration, before time.Time) (refusals []Refusal
 	return refusals
 }
 
-// stillThere holds the oldest messages that are left against the time: a broker may be late with its deletes, and deletes
-// nothing for its age where a timestamp is ahead of all clocks.
+// stillThere holds the oldest messages that are left against the time: a broker may be late with its deletes, and
+// deletes nothing for its age where a timestamp is ahead of all clocks.
 func (f *facts) stillThere(name string, before time.Time) []Refusal {
 	for partition, oldest := range f.oldest[name] {
 		if oldest.After(time.Now().Add(clocks)) {

@@ -13,8 +13,8 @@ import (
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
-// Loop runs retention until ctx ends, once at the start and then at each retention.interval, as settings says each time. It
-// logs what was deleted, and why not, once for each change of reason. Its caller waits for it.
+// Loop runs retention until ctx ends, once at the start and then at each retention.interval, as settings says each
+// time. It logs what was deleted, and why not, once for each change of reason. Its caller waits for it.
 func (k *Keeper) Loop(ctx context.Context, settings func() config.Retention, actor string) {
 	var told []string
 	for ctx.Err() == nil {
@@ -51,7 +51,8 @@ func (k *Keeper) round(ctx context.Context, r config.Retention, actor string, to
 	case ctx.Err() != nil, errors.Is(err, operate.ErrElsewhere):
 		return told
 	case err != nil:
-		return k.tell(told, "retention failed, and is tried again: ", []Refusal{{Key: "error " + code(err), Text: err.Error() + advice(err)}})
+		return k.tell(told, "retention failed, and is tried again: ",
+			[]Refusal{{Key: "error " + code(err), Text: err.Error() + advice(err)}})
 	case r.Force:
 		return nil
 	}

@@ -1,6 +1,6 @@
-// Package retention deletes what is done and old, where the config says so: the IDs of messages, as long as no topic can
-// bring such a message again, and days of the inbox. What it may delete enters as config.Retention, Kafka's side as a
-// consumer.Cluster; what goes out are deletes in dedup, and reasons where it refused.
+// Package retention deletes what is done and old, where the config says so: the IDs of messages, as long as no topic
+// can bring such a message again, and days of the inbox. What it may delete enters as config.Retention, Kafka's side
+// as a consumer.Cluster; what goes out are deletes in dedup, and reasons where it refused.
 package retention
 
 import (
@@ -137,7 +137,8 @@ func (k *Keeper) Run(ctx context.Context, r config.Retention, by operate.By) (Do
 	return k.run(ctx, r, by, func(before map[string]time.Time) (map[string]time.Time, error) { return before, nil })
 }
 
-func (k *Keeper) run(ctx context.Context, r config.Retention, by operate.By, due func(map[string]time.Time) (map[string]time.Time, error)) (d Done, err error) {
+func (k *Keeper) run(ctx context.Context, r config.Retention, by operate.By,
+	due func(map[string]time.Time) (map[string]time.Time, error)) (d Done, err error) {
 	err = k.Inbox.Exclusively(ctx, func(ctx context.Context) (err error) {
 		if d.Plan, err = k.Plan(ctx, r); err != nil {
 			return err
@@ -157,8 +158,8 @@ func (k *Keeper) run(ctx context.Context, r config.Retention, by operate.By, due
 	return d, err
 }
 
-// ageParts is how finely retention in the background keeps to an age: a run reads all of message_dedup, so it waits until
-// a twentieth of the age has passed since the last one that did.
+// ageParts is how finely retention in the background keeps to an age: a run reads all of message_dedup, so it waits
+// until a twentieth of the age has passed since the last one that did.
 const ageParts = 20
 
 // due leaves out handlers whose old IDs were deleted not long ago.
@@ -177,7 +178,8 @@ func (k *Keeper) due(ctx context.Context, p map[string]time.Time, now time.Time)
 
 // summary is a run in the words of a log line.
 func (d *Done) summary() []any {
-	return []any{"ids", d.IDs, "inbox_days", d.Dropped.Days, "inbox_bytes", d.Dropped.Bytes, "inbox_rows", d.Dropped.Rows, "days_in_use", d.Dropped.Busy}
+	return []any{"ids", d.IDs, "inbox_days", d.Dropped.Days, "inbox_bytes", d.Dropped.Bytes, "inbox_rows", d.Dropped.Rows,
+		"days_in_use", d.Dropped.Busy}
 }
 
 // why is what a run in the background puts beside what it deletes.

@@ -87,7 +87,8 @@ func (g *Gauges) observe() (stop func()) {
 			into.disk(o, size, g.cfg.Capacity())
 		}
 		return nil
-	}, into.pending, into.oldest, into.dead, into.rows, into.bytes, into.used, into.growth, into.days, into.age, into.throughput, into.failures)
+	}, into.pending, into.oldest, into.dead, into.rows, into.bytes, into.used, into.growth, into.days, into.age,
+		into.throughput, into.failures)
 	if err != nil {
 		otel.Handle(err)
 		return func() {}
@@ -133,7 +134,8 @@ func (g *gaugeInstruments) disk(o metric.Observer, size operate.Size, capacity i
 	if size.Growth == (operate.Growth{}) {
 		return
 	}
-	o.ObserveFloat64(g.growth, float64(size.Growth.IDBytes), instruments.Observe(instruments.Table.String("message_dedup"))...)
+	o.ObserveFloat64(g.growth, float64(size.Growth.IDBytes),
+		instruments.Observe(instruments.Table.String("message_dedup"))...)
 	o.ObserveFloat64(g.growth, float64(size.Growth.InboxBytes), instruments.Observe(instruments.Table.String("inbox"))...)
 	if daily := size.Growth.IDBytes + size.Growth.InboxBytes; capacity > 0 && daily > 0 {
 		o.ObserveFloat64(g.days, max(0, float64(capacity-size.Used)/float64(daily)))
@@ -154,7 +156,8 @@ type poll[T any] struct {
 	at     time.Time
 }
 
-// run asks at once and then in its interval until ctx ends. Who shares a turn with others never asks beside one of them.
+// run asks at once and then in its interval until ctx ends. Who shares a turn with others never asks beside one of
+// them.
 func (p *poll[T]) run(ctx context.Context, turn chan struct{}) {
 	tick := time.NewTicker(p.every)
 	defer tick.Stop()

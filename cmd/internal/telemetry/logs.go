@@ -46,8 +46,8 @@ func (v valueless) WithGroup(string) slog.Handler { return v }
 // errorPause is the time between two errors of the SDK that are logged.
 const errorPause = time.Minute
 
-// throttledErrors logs the SDK's errors, which come again with every export that fails: one a minute at most, and how many
-// came before it.
+// throttledErrors logs the SDK's errors, which come again with every export that fails: one a minute at most, and how
+// many came before it.
 type throttledErrors struct {
 	log *slog.Logger
 

@@ -46,7 +46,8 @@ func exports(signal string) (bool, error) {
 		return false, nil
 	case "", "otlp":
 	default:
-		return false, fmt.Errorf("%s: %q is not known: say otlp or none; Prometheus fetches from /metrics in any case", name, os.Getenv(name))
+		return false, fmt.Errorf("%s: %q is not known: say otlp or none; Prometheus fetches from /metrics in any case", name,
+			os.Getenv(name))
 	}
 	if otlp(signal, "ENDPOINT") == "" {
 		return false, nil

@@ -5,11 +5,11 @@
 //
 // The environment is OpenTelemetry's: OTEL_EXPORTER_OTLP_ENDPOINT and its like (OTLP over HTTP), OTEL_SERVICE_NAME,
 // OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER, OTEL_TRACES_EXPORTER and OTEL_METRICS_EXPORTER (otlp or none),
-// OTEL_METRIC_EXPORT_INTERVAL, OTEL_BSP_*, OTEL_SDK_DISABLED. A collector that does not answer costs nothing but what it
-// would have been told.
+// OTEL_METRIC_EXPORT_INTERVAL, OTEL_BSP_*, OTEL_SDK_DISABLED. A collector that does not answer costs nothing but what
+// it would have been told.
 //
-// Files in reading order: telemetry.go, environ.go, prometheus.go, otlp.go, gauges.go (and what is polled for them), window.go,
-// logs.go.
+// Files in reading order: telemetry.go, environ.go, prometheus.go, otlp.go, gauges.go (and what is polled for them),
+// window.go, logs.go.
 package telemetry
 
 import (
@@ -105,7 +105,8 @@ func (t *Telemetry) measure(ctx context.Context, env environ, registry registere
 	if err != nil {
 		return err
 	}
-	options := []sdkmetric.Option{sdkmetric.WithResource(about), sdkmetric.WithReader(reader), sdkmetric.WithCardinalityLimit(most)}
+	options := []sdkmetric.Option{sdkmetric.WithResource(about), sdkmetric.WithReader(reader),
+		sdkmetric.WithCardinalityLimit(most)}
 	if env.metrics {
 		exporter, err := newMetricExporter(ctx)
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 // samples is how many times a window is looked at while it passes.
 const samples = 60
 
-// Window is what a Processor did lately: in the last so and so long, or since the start where that is shorter. It is safe
-// for concurrent use.
+// Window is what a Processor did lately: in the last so and so long, or since the start where that is shorter. It is
+// safe for concurrent use.
 type Window struct {
 	length func() time.Duration
 	totals func() handlers.Totals
@@ -77,7 +77,8 @@ func (w *Window) Rates() Rates {
 	w.mu.Lock()
 	first := w.before[0]
 	w.mu.Unlock()
-	r := Rates{Over: time.Since(first.at), Handled: now.Handled - first.totals.Handled, Failed: now.Failed - first.totals.Failed}
+	r := Rates{Over: time.Since(first.at), Handled: now.Handled - first.totals.Handled,
+		Failed: now.Failed - first.totals.Failed}
 	if r.Over > 0 {
 		r.Throughput = float64(r.Handled) / r.Over.Seconds()
 	}

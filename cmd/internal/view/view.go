@@ -12,8 +12,8 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 )
 
-// JSON is a value as JSON, whole or not at all, and a newline. What may steer a terminal is escaped: control characters, the
-// ones above ASCII too, and those that change the direction of text.
+// JSON is a value as JSON, whole or not at all, and a newline. What may steer a terminal is escaped: control
+// characters, the ones above ASCII too, and those that change the direction of text.
 func JSON(value any, indent string) ([]byte, error) {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
@@ -42,7 +42,8 @@ func escape(text []byte) []byte {
 	return out
 }
 
-// Timestamp is when a message was produced, in words: a time, or the number that came and what it may mean. Empty: none.
+// Timestamp is when a message was produced, in words: a time, or the number that came and what it may mean. Empty:
+// none.
 func Timestamp(m *dedup.Message) string {
 	number := m.RawTimestamp
 	if number == 0 {
