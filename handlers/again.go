@@ -35,8 +35,8 @@ type messageOf struct {
 
 func of(e *dedup.Entry) messageOf { return messageOf{e.Scope, e.Message.ID} }
 
-// ended says of a savepoint that is gone, because a handler has put another transaction in the first one's place, what a
-// commit would have said of it: it is not known which message it was.
+// ended says of a savepoint that is gone, because a handler has put another transaction in the first one's place, what
+// a commit would have said of it: it is not known which message it was.
 func ended(err error) error {
 	if errors.Is(err, dedup.ErrEnded) {
 		return &lostError{atCommit: true, err: err}
@@ -56,7 +56,8 @@ func lostAtCommit(ctx context.Context, err error) error {
 }
 
 // transactAgain goes on where a batch's transaction has failed.
-func (p *Processor) transactAgain(ctx context.Context, b *Batch, targets []*registered, err error) (result Result, _ error) {
+func (p *Processor) transactAgain(ctx context.Context, b *Batch, targets []*registered, err error) (Result, error) {
+	var result Result
 	err = again(ctx, err, len(b.Messages)*len(targets), func(known *findings) (err error) {
 		result, err = p.transact(ctx, b, targets, known)
 		return err

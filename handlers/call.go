@@ -35,10 +35,10 @@ var (
 	ErrGoexit = errors.New("the handler called runtime.Goexit")
 	// ErrAbandoned is the error of a handler that went on after its context had ended, and was cut off.
 	ErrAbandoned = errors.New("the handler ignored the end of its context and was cut off")
-	// ErrNoConnection is the error of a handler that waited in vain for another connection of the store's pool. It is no
-	// failure of the handler.
-	ErrNoConnection = errors.New("the handler waited for a connection of the pool in vain: all were in use; make the pool larger, " +
-		"and say in Registration.Connections how many a call takes")
+	// ErrNoConnection is the error of a handler that waited in vain for another connection of the store's pool. It is
+	// no failure of the handler.
+	ErrNoConnection = errors.New("the handler waited for a connection of the pool in vain: all were in use; " +
+		"make the pool larger, and say in Registration.Connections how many a call takes")
 	// ErrHandlerTimeout is the cause of a handler's context ending after Config.HandlerTimeout.
 	ErrHandlerTimeout = errors.New("the handler took longer than its time limit")
 )
@@ -46,8 +46,8 @@ var (
 // attempt has a handler handle messages. Where it fails, so many of them as it returns are done and behind a savepoint.
 type attempt func(ctx context.Context) (kept int, err error)
 
-// attempt hands messages over: to a queue stretches of them, behind each a savepoint, else one. undo has a queue begin with
-// taking back what an earlier call did.
+// attempt hands messages over: to a queue stretches of them, behind each a savepoint, else one. undo has a queue begin
+// with taking back what an earlier call did.
 func (r *run) attempt(undo bool, stretches ...[]dedup.Message) attempt {
 	tx := r.tx.Handler()
 	if q, ok := r.pipelined(); ok {
@@ -56,8 +56,8 @@ func (r *run) attempt(undo bool, stretches ...[]dedup.Message) attempt {
 	return func(ctx context.Context) (int, error) { return 0, r.target.handler.HandleBatch(ctx, tx, stretches[0]) }
 }
 
-// pipelined says whether savepoints go along with what the handler sends. Where the commit has failed they can't: what is
-// deferred has to be checked before.
+// pipelined says whether savepoints go along with what the handler sends. Where the commit has failed they can't: what
+// is deferred has to be checked before.
 func (r *run) pipelined() (q queue, ok bool) {
 	q, ok = r.target.handler.(queue)
 	return q, ok && (r.known == nil || !r.known.deferred)
@@ -77,8 +77,8 @@ func (r *run) messagesOf(entries []*dedup.Entry) []dedup.Message {
 	return ms
 }
 
-// call makes an attempt in a goroutine of its own: only so can it be survived whatever the handler does, and left behind
-// if it never returns.
+// call makes an attempt in a goroutine of its own: only so can it be survived whatever the handler does, and left
+// behind if it never returns.
 func (p *Processor) call(ctx context.Context, tx *dedup.Tx, target *registered, try attempt) (kept int, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.HandlerTimeout, ErrHandlerTimeout)
 	defer cancel()

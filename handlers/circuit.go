@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// circuitCalls is how many of a detached handler's last calls are looked at, and circuitLeast how many there must be.
+	// Of a detached handler's last calls circuitCalls are looked at, where there are circuitLeast.
 	circuitCalls, circuitLeast = 20, 10
-	// circuitWindow is how far back these may lie.
+	// circuitWindow bounds how far back these lie.
 	circuitWindow = 10 * time.Minute
 	// outageAfter is how many failures in a row are an outage.
 	outageAfter = 3
@@ -30,12 +30,12 @@ const (
 // circuit tells, in this process, an outage of what a handler needs from a message that it can't handle. It is safe for
 // concurrent use.
 //
-// Many failures may be either's: a reset connection, a table that is missing. Such a one is counted as the message's once
-// more other messages have passed, since it was last counted, than are failing. So while nothing passes nothing is
+// Many failures may be either's: a reset connection, a table that is missing. Such a one is counted as the message's
+// once more other messages have passed, since it was last counted, than are failing. So while nothing passes nothing is
 // counted, and one bad message runs out of attempts while its siblings pass.
 //
-// It opens when several different messages fail so in a row, and for a detached handler also when most of the last calls
-// have failed in whatever way. While it is open no message is handed over, but one after each pause.
+// It opens when several different messages fail so in a row, and for a detached handler also when most of the last
+// calls have failed in whatever way. While it is open no message is handed over, but one after each pause.
 type circuit struct {
 	hold        *holds.Place // while there is an outage
 	log         *slog.Logger
@@ -73,8 +73,8 @@ type failing struct {
 }
 
 func newCircuit(target *registered, log *slog.Logger, shown *holds.Registry) *circuit {
-	c := &circuit{hold: shown.Place(holds.HandlerKind, target.name), log: log.With("handler", target.name), pause: circuitPause,
-		most: circuitMaxPause}
+	c := &circuit{hold: shown.Place(holds.HandlerKind, target.name), log: log.With("handler", target.name),
+		pause: circuitPause, most: circuitMaxPause}
 	if target.detached != nil {
 		c.pause, c.most = detachedPause, detachedMaxPause
 	}
@@ -157,7 +157,7 @@ func (c *circuit) opensWith(others []messageOf) bool {
 	return n >= outageAfter
 }
 
-// committed notes what became of the entries of a transaction, in their order. away has those that failed as in an outage.
+// committed notes what became of a transaction's entries, in their order; of away, that they failed as in an outage.
 func (c *circuit) committed(now time.Time, entries []dedup.Entry, handled int, away map[messageOf]error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -257,8 +257,8 @@ func (c *circuit) fail(now time.Time, m messageOf, err error) {
 	}
 }
 
-// trips adds an outcome of a detached handler's call, and says whether that is one too many. Messages are counted and not
-// calls, so that one bad message, tried again and again, opens nothing.
+// trips adds an outcome of a detached handler's call, and says whether that is one too many. Messages are counted and
+// not calls, so that one bad message, tried again and again, opens nothing.
 func (c *circuit) trips(o outcome) bool {
 	c.recent = append(c.recent, o)
 	c.recent = slices.DeleteFunc(c.recent, func(r outcome) bool { return o.at.Sub(r.at) > circuitWindow })
@@ -300,15 +300,14 @@ func (c *circuit) wait(err error, attrs ...any) {
 	c.hold.Wait(code, errors.New(clip(err)), attrs...)
 }
 
-// awayError marks an error that may be an outage's, or a deployment's that is not complete, and not the message's: circuit
-// decides.
+// awayError marks an error that may be an outage's, or a half-done deployment's, not the message's: circuit decides.
 type awayError struct{ err error }
 
 func (e *awayError) Error() string { return e.err.Error() }
 func (e *awayError) Unwrap() error { return e.err }
 
-// isAway says of a detached handler's error that it may be an outage's and not the message's: no answer, or a gateway's that
-// got none, or what Webhook says so of.
+// isAway says of a detached handler's error that it may be an outage's and not the message's: no answer, or a gateway's
+// that got none, or what Webhook says so of.
 func isAway(err error) bool {
 	switch failure.Of(err) {
 	case failure.Missing, failure.ReadOnly, failure.Short, failure.Ended, failure.Silent, failure.Away:

@@ -24,9 +24,9 @@ const (
 	StageCommitted Stage = "committed" // the transaction has committed
 )
 
-// Config is what a Processor works with.
+// Config configures a Processor. Every field but the first two has a default.
 type Config struct {
-	// Store is where messages are deduplicated. Required.
+	// Store deduplicates the messages. Required.
 	Store *dedup.Store
 	// Handlers are the handlers by topic. Required.
 	Handlers *Registry
@@ -41,16 +41,17 @@ type Config struct {
 	LanePoll time.Duration
 	// PausePoll is how often what operators have paused is looked up, with one query. Default 2 seconds.
 	PausePoll time.Duration
-	// Holds has what waits, of this process: the consumer's partitions and topics among them. Default one of its own, that
-	// logs to Logger.
+	// Holds has what waits, of this process: the consumer's partitions and topics among them. Default one of its own,
+	// that logs to Logger.
 	Holds *holds.Registry
 	// Logger hears of every failed attempt; never of a payload or a key. Default slog.Default().
 	Logger *slog.Logger
-	// MeterProvider measures what becomes of messages; package dedup/instruments says how. Default OpenTelemetry's global
-	// one, as it is when the Processor is made.
+	// MeterProvider measures what becomes of messages; package dedup/instruments says how. Default OpenTelemetry's
+	// global one, as it is when the Processor is made.
 	MeterProvider metric.MeterProvider
-	// TracerProvider traces: within a span that is recorded, accept, the handlers' turns and commit; and parked messages
-	// in spans of their own, linked to those that sent them. A handler's context has its span. Default the global one.
+	// TracerProvider traces: within a span that is recorded, accept, the handlers' turns and commit; and parked
+	// messages in spans of their own, linked to those that sent them. A handler's context has its span. Default the
+	// global one.
 	TracerProvider trace.TracerProvider
 	// Observe, if set, is called at each stage of each batch, from the goroutine that processes it. It is meant
 	// for tests that stop or kill the process at a chosen point.
@@ -107,8 +108,8 @@ func NewProcessor(cfg Config) (*Processor, error) {
 		return nil, fmt.Errorf("new processor: a store and at least one handler are required")
 	}
 	cfg = cfg.WithDefaults()
-	p := &Processor{cfg: cfg, wakes: newWakes(cfg.Handlers.all), work: newWork(cfg.Handlers.all, cfg.Holds), telemetry: newTelemetry(cfg),
-		circuits: make(map[*registered]*circuit, len(cfg.Handlers.all))}
+	p := &Processor{cfg: cfg, wakes: newWakes(cfg.Handlers.all), work: newWork(cfg.Handlers.all, cfg.Holds),
+		telemetry: newTelemetry(cfg), circuits: make(map[*registered]*circuit, len(cfg.Handlers.all))}
 	p.pauses.now.Store(&paused{changed: make(chan struct{})})
 	for _, target := range cfg.Handlers.all {
 		p.circuits[target] = newCircuit(target, cfg.Logger, cfg.Holds)
@@ -129,9 +130,9 @@ func (p *Processor) Handlers(topic string) []string {
 }
 
 // Connections is how many connections the store's pool has to have where so many batches are in a transaction at once:
-// one for each of them and of the lane workers, and as many more as its handler says; for each detached handler one and what
-// its calls take; and one to spare, for all that is asked in between. With fewer, calls that wait for one another's
-// connections may wait for ever.
+// one for each of them and of the lane workers, and as many more as its handler says; for each detached handler one and
+// what its calls take; and one to spare, for all that is asked in between. With fewer, calls that wait for one
+// another's connections may wait for ever.
 func (p *Processor) Connections(transactions int) int {
 	most, detached := 0, 0
 	for _, target := range p.cfg.Handlers.all {

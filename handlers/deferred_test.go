@@ -54,7 +54,8 @@ func TestADeferredConstraintCostsNoOtherMessageWhereASchemaIsClosedToTheConsumer
 	}
 }
 
-// What is deferred is checked as the commit would: with the session's search_path, and every constraint as it was declared.
+// What is deferred is checked as the commit would: with the session's search_path, and every constraint as it was
+// declared.
 func TestCheckOfWhatIsDeferredIsLikeTheCommit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -81,7 +81,7 @@ func newDispatcher(p *Processor, target *registered) *dispatcher {
 		lease: p.timeLimit(target) + p.cfg.AbandonAfter + laneLease, results: make(chan *delivery, target.concurrency)}
 }
 
-// timeLimit is how long one call of a detached handler may take.
+// timeLimit bounds one call of a detached handler: by its own limit, else by Config.HandlerTimeout.
 func (p *Processor) timeLimit(target *registered) time.Duration {
 	if limited, ok := target.detached.(TimeLimited); ok && limited.Timeout() > 0 {
 		return limited.Timeout()
@@ -205,8 +205,8 @@ func (d *dispatcher) start(ctx context.Context, call *delivery) {
 	})
 }
 
-// call delivers the message. A call that our own end broke off was no attempt, and one that had to wait for its turn is not
-// made: others may have the lane before it ends.
+// call delivers the message. A call that our own end broke off was no attempt, and one that had to wait for its turn is
+// not made: others may have the lane before it ends.
 func (d *dispatcher) call(ctx context.Context, call *delivery) {
 	came := time.Now()
 	end := d.p.work.begin
@@ -222,8 +222,8 @@ func (d *dispatcher) call(ctx context.Context, call *delivery) {
 }
 
 // count counts the attempt before the call, where the lane was claimed again and again without getting anywhere: a
-// message that kills the process runs out of attempts too. The caller calls end when the call was made, unless it is put
-// off.
+// message that kills the process runs out of attempts too. The caller calls end when the call was made, unless it is
+// put off.
 func (d *dispatcher) count(ctx context.Context, call *delivery) (end func()) {
 	call.putOff = true
 	attempt, err := d.p.announce(ctx, d.target, call.claim, d.lease, false)
@@ -236,7 +236,8 @@ func (d *dispatcher) count(ctx context.Context, call *delivery) (end func()) {
 		}
 		return attempt.end
 	}
-	call.until, call.counted, call.buried = attempt.at.Add(d.lease), attempt.answer == dedup.Counted, attempt.answer == dedup.Killed
+	call.until = attempt.at.Add(d.lease)
+	call.counted, call.buried = attempt.answer == dedup.Counted, attempt.answer == dedup.Killed
 	call.putOff = call.buried
 	return attempt.end
 }

@@ -45,7 +45,7 @@ func (d *dispatcher) lost(call *delivery) {
 	d.log.Warn("the outcome of a call was not written down in time: it is made again", "message", place(call.message))
 }
 
-// portion is how many of the calls that have ended go into one transaction.
+// portion counts the first calls that fit into one transaction, one at least.
 func (d *dispatcher) portion() int {
 	size := 0
 	for i, call := range d.ended {

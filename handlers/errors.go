@@ -30,8 +30,8 @@ type unavailableError struct{ err error }
 func (e *unavailableError) Error() string { return e.err.Error() }
 func (e *unavailableError) Unwrap() error { return e.err }
 
-// After marks an error with the time that the next attempt has to wait at least, for a dependency that says when to come
-// back. It is at most an hour. Whether an attempt is counted is up to what it is combined with.
+// After marks an error with the time that the next attempt has to wait at least, for a dependency that says when to
+// come back. It is at most an hour. Whether an attempt is counted is up to what it is combined with.
 func After(err error, wait time.Duration) error { return &afterError{err, wait} }
 
 type afterError struct {
@@ -48,13 +48,14 @@ type kind int
 const (
 	// ofHandler counts an attempt on the message that caused it.
 	ofHandler kind = iota
-	// ofInfrastructure rolls everything back and counts nothing: Postgres or the way to it, or our own shutdown. Whether it is a
-	// message's doing all the same is found by evidence: see suspect.go.
+	// ofInfrastructure rolls everything back and counts nothing: Postgres or the way to it, or our own shutdown.
+	// Whether it is a message's doing all the same is found by evidence: see suspect.go.
 	ofInfrastructure
 	// ofConcurrency is gone when the transaction runs again: a deadlock or a serialization failure.
 	ofConcurrency
-	// ofDependency is an outage elsewhere, that a handler did not mark as Unavailable, or a grant, a table, a function that is
-	// missing: the database and the handler do not belong together. A message may bring either about too: circuit decides.
+	// ofDependency is an outage elsewhere, that a handler did not mark as Unavailable, or a grant, a table, a function
+	// that is missing: the database and the handler do not belong together. A message may bring either about too:
+	// circuit decides.
 	ofDependency
 )
 
@@ -83,12 +84,11 @@ func classify(ctx context.Context, err error, disconnected bool) kind {
 	return ofHandler
 }
 
-// classifyDisconnected is for an error that came with the end of the transaction's connection. What says nothing of that
-// does not know of it. pgx closes a connection itself where the handler's own time limit for a statement is over.
+// classifyDisconnected is for an error that came with the end of the transaction's connection. What says nothing of
+// that does not know of it. pgx closes a connection itself where the handler's own time limit for a statement is over.
 func classifyDisconnected(err error, sign failure.Sign) kind {
-	fromServer := failure.Code(err) != ""
-	switch {
-	case sign == failure.Silent, fromServer && (sign == failure.Other || sign == failure.Missing || sign == failure.Locked):
+	ofStatement := sign == failure.Other || sign == failure.Missing || sign == failure.Locked
+	if sign == failure.Silent || ofStatement && failure.Code(err) != "" {
 		return ofHandler
 	}
 	return ofInfrastructure
@@ -106,7 +106,7 @@ func saysEnded(err error, disconnected bool) error {
 // decoder says of a payload that was cut off.
 func saysSo(err error) bool { return failure.Code(err) != "" || errors.As(err, new(net.Error)) }
 
-// maxErrorRunes is how much of an error's text is kept with its message.
+// maxErrorRunes bounds the text of an error that is kept with its message.
 const maxErrorRunes = 2000
 
 // clip makes an error's text fit for a text column: valid UTF-8, no NUL, whole runes, bounded.

@@ -14,7 +14,8 @@ import (
 	"github.com/firstseen/firstseen/migrations"
 )
 
-// A batch with a message and its copy pays once. The consumer package takes batches from Kafka; here it is made by hand.
+// A batch with a message and its copy pays once. The consumer package takes batches from Kafka; here it is made by
+// hand.
 func ExampleProcessor() {
 	withDatabase(func(ctx context.Context, pool *pgxpool.Pool, store *dedup.Store) error {
 		var registry handlers.Registry

@@ -5,6 +5,22 @@
 // Three kinds of handlers are registered per topic: a [Handler] takes one message at a time, a [BatchHandler] all
 // new messages of a batch at once, and a [Queued] one only queues its SQL, so that a whole batch costs one
 // round trip. [SQL] names a Postgres function and needs no Go.
+//
+// # Files, in reading order
+//
+//	handler.go, queue.go, sql.go              the kinds of handlers
+//	registry.go, config.go                    which handlers a topic has; what a Processor is made of
+//	processor.go                              a batch: accept, handle, commit. Where nothing fails that is all
+//	entries.go, call.go                       its messages laid out for each handler; a call, whatever the handler does
+//	totals.go, telemetry.go                   what became of them: counts, metrics, traces
+//	errors.go, retry.go, circuit.go           what an error means, when the next attempt is, what is an outage
+//	isolate.go, plan.go, pace.go, verdict.go  after a failure: which message it was, and what becomes of it
+//	again.go                                  a transaction that was lost runs again, with what it has found out
+//	lanes.go, loan.go                         workers for parked messages, and the memory that these are loaded into
+//	suspect.go                                messages that take down what handles them
+//	deliver.go, deliver_results.go            detached handlers: calls outside of any transaction
+//	webhook.go, webhook_config.go             a detached handler that posts to a URL
+//	pauses.go, preview.go                     what operators have paused; what a batch would come to
 package handlers
 
 import (
@@ -121,7 +137,7 @@ func newTimer(ctx context.Context) *timer {
 
 func (t *timer) lap() { t.since = time.Now() }
 
-// blame names the message that an error came up with: but where the time was over, only if that message took half of it.
+// blame names the message that an error came up with; where the time was over, only if that message took half of it.
 func (t *timer) blame(ctx context.Context, m *dedup.Message, err error) error {
 	if ctx.Err() != nil && time.Since(t.since) < t.limit/2 {
 		return err

@@ -8,9 +8,9 @@ import (
 	"github.com/firstseen/firstseen/dedup/failure"
 )
 
-// isolation narrows a handler's failure down to the messages that cause it: what it did is rolled back to a savepoint, the
-// messages between that and the culprit are handled again, the culprit is parked or buried, and the rest goes on, without
-// the later messages of its key. It begins with a failure, or where a handler has failed lately.
+// isolation narrows a handler's failure down to the messages that cause it: what it did is rolled back to a savepoint,
+// the messages between that and the culprit are handled again, the culprit is parked or buried, and the rest goes on,
+// without the later messages of its key. It begins with a failure, or where a handler has failed lately.
 type isolation struct {
 	*run
 
@@ -152,7 +152,8 @@ func (s *isolation) narrow(ctx context.Context, c call, kept int, cause error) e
 	}
 	_, named := s.pipelined()
 	named = named && culprit >= 0
-	s.undo = !named || kept < c.before(culprit) || s.tx.Check() != nil // not where a queue's own error came before it sent anything
+	// Nothing is to be undone where a queue's own error came before it sent anything.
+	s.undo = !named || kept < c.before(culprit) || s.tx.Check() != nil
 	if !named || !failure.IsOfValues(cause) {
 		if err := s.takeBack(ctx); err != nil {
 			return err
@@ -168,14 +169,15 @@ func (s *isolation) narrow(ctx context.Context, c call, kept int, cause error) e
 	return nil
 }
 
-// codeDuplicateTable is what a handler meets that makes a temporary table for each message: the one for the message before
-// is there until the commit.
+// codeDuplicateTable is what a handler meets that makes a temporary table for each message: the one for the message
+// before is there until the commit.
 const codeDuplicateTable = "42P07"
 
 // singly has the handler's messages handled one at a time from now on, with no temporary table left by the one before.
 func (s *isolation) singly(ctx context.Context) error {
-	s.p.cfg.Logger.Warn("a handler makes a table for each message that is still there at the next one: its messages are handled one at a "+
-		"time, which is slow", "handler", s.target.name, "do", "have it drop the table itself, or create it if not exists and truncate it")
+	s.p.cfg.Logger.Warn("a handler makes a table for each message that is still there at the next one: "+
+		"its messages are handled one at a time, which is slow", "handler", s.target.name,
+		"do", "have it drop the table itself, or create it if not exists and truncate it")
 	s.undo = true
 	return s.takeBack(ctx)
 }
@@ -187,8 +189,8 @@ func (s *isolation) dropTemp(ctx context.Context) error {
 	return s.tx.DropTemp(ctx)
 }
 
-// excuse marks a failure that may be an outage's so that it counts no attempt, unless the message's siblings pass. Several in a
-// row have the rest wait.
+// excuse marks a failure that may be an outage's so that it counts no attempt, unless the message's siblings pass.
+// Several in a row have the rest wait.
 func (s *isolation) excuse(c call, culprit int, failure error) error {
 	if culprit < 0 || !errors.As(failure, new(*awayError)) {
 		return failure
@@ -207,8 +209,8 @@ func (s *isolation) excuse(c call, culprit int, failure error) error {
 	return Unavailable(failure)
 }
 
-// takeBack undoes what a failed call did. It is left to a queue's next call where that can do it on its way: in a failed
-// transaction only statements that pgx knows already can be sent along.
+// takeBack undoes what a failed call did. It is left to a queue's next call where that can do it on its way: in a
+// failed transaction only statements that pgx knows already can be sent along.
 func (s *isolation) takeBack(ctx context.Context) error {
 	if !s.undo {
 		return nil
@@ -233,7 +235,8 @@ func (s *isolation) lostTime(c call, cause error) error {
 		}
 	}
 	s.p.cfg.Logger.Warn("a handler took all of its time; the messages of its call are handled one at a time",
-		"handler", s.target.name, "first", place(c.entries[c.stretches[0].from].Message), "messages", len(lost.apart), "error", cause)
+		"handler", s.target.name, "first", place(c.entries[c.stretches[0].from].Message), "messages", len(lost.apart),
+		"error", cause)
 	return lost
 }
 

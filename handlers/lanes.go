@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// laneBatch is how many lanes a worker takes at once, and how many messages of them.
+	// laneBatch caps the lanes that a worker takes at once, and the messages of them.
 	laneBatch = 500
 	// laneLease covers the moment between a claim and the transaction that locks the lanes, and is how long the
 	// lanes of a worker that died wait.
@@ -174,7 +174,8 @@ func (p *Processor) workTogether(ctx context.Context, target *registered, claims
 }
 
 // retry takes parked messages through handle, and to the commit.
-func (p *Processor) retry(ctx context.Context, r *run, entries []dedup.Entry, handle func(context.Context, []*dedup.Entry) error) (err error) {
+func (p *Processor) retry(ctx context.Context, r *run, entries []dedup.Entry,
+	handle func(context.Context, []*dedup.Entry) error) (err error) {
 	ctx, span := p.telemetry.retry(ctx, r.target, entries)
 	defer func() { instruments.End(span, err) }()
 	if err = handle(ctx, pointers(entries)); err != nil {

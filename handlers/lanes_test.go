@@ -395,8 +395,8 @@ func TestLanesUnderLoad(t *testing.T) {
 	require.Zero(t, b.count(`select count(*) from firstseen.dead_letters`))
 }
 
-// A lane worker's transaction is sealed as a batch's is: a COMMIT that a handler slips in must not keep what was done so far,
-// while the message stays parked and is handled again.
+// A lane worker's transaction is sealed as a batch's is: a COMMIT that a handler slips in must not keep what was done
+// so far, while the message stays parked and is handled again.
 func TestCommitThatAHandlerSendsFromALaneRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	for _, sql := range []string{"commit", "commit; begin", "commit and chain"} {

@@ -8,8 +8,8 @@ import (
 	"github.com/firstseen/firstseen/dedup/memory"
 )
 
-// Draw has what is loaded of parked messages count on an account, together with whatever else does. Call it before RunLanes.
-// Without an account each lane worker loads up to 16 MiB at once.
+// Draw has what is loaded of parked messages count on an account, together with whatever else does. Call it before
+// RunLanes. Without an account each lane worker loads up to 16 MiB at once.
 func (p *Processor) Draw(account *memory.Account) { p.memory = account }
 
 // loan is memory for parked messages that are loaded, until they are settled. It is not safe for concurrent use.
@@ -22,8 +22,9 @@ type loan struct {
 // entryBytes is about what a parked message takes beside its key, value and headers.
 const entryBytes = 1 << 10
 
-// load takes memory, reads the first messages of claimed lanes, and gives back what they did not need. That the first of them
-// may be larger than what was taken only Postgres knows: while one is, no other lane worker of the process loads any.
+// load takes memory, reads the first messages of claimed lanes, and gives back what they did not need. That the first
+// of them may be larger than what was taken only Postgres knows: while one is, no other lane worker of the process
+// loads any.
 func (p *Processor) load(ctx context.Context, claims []dedup.Claim, each int) (*dedup.Tx, *dedup.Batch, *loan, error) {
 	l := &loan{account: p.memory, large: func() {}}
 	if l.account != nil {

@@ -43,8 +43,8 @@ func (l *lockedLog) count(text string) int {
 
 func (l *lockedLog) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// app is where a handler in SQL puts its effects, and the function, which siblings share with messages that are told to do
-// something else.
+// app is where a handler in SQL puts its effects, and the function, which siblings share with messages that are told to
+// do something else.
 const app = `create schema app;
 	create table app.ledger (seq bigint generated always as identity, key text, "offset" bigint);
 	create function app.book(m firstseen.message) returns void language plpgsql as $$

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// pace is how far apart the messages lie that a handler fails on, as it was lately: it decides what is handed over at
+// pace remembers how far apart the messages lay that a handler failed on lately: that decides what is handed over at
 // once, and how often a savepoint pays. It outlives batches, and is safe for concurrent use.
 type pace struct {
 	mu    sync.Mutex
@@ -58,7 +58,7 @@ const (
 	mostQueued = 512
 )
 
-// call is how many messages to hand over at once: a little more than lie between failures, as all that comes behind one
+// call caps the messages to hand over at once: a little more than lie between failures, as all that comes behind one
 // is handed over in vain.
 func (p *pace) call() int {
 	apart := p.distance()
@@ -68,7 +68,7 @@ func (p *pace) call() int {
 	return max(apart+apart/8, leastCall)
 }
 
-// stretch is how many messages to handle between two savepoints. A failure has half of them handled again, and a
+// stretch counts the messages to handle between two savepoints. A failure has half of them handled again, and a
 // savepoint costs about half of a message: the sum is least at this length.
 func (p *pace) stretch() int {
 	apart := p.distance()

@@ -7,7 +7,7 @@ import (
 	"github.com/firstseen/firstseen/dedup/failure"
 )
 
-// call is what a handler is called with next: stretches of entries, with a savepoint between one and the next.
+// call has stretches of entries, with a savepoint between one and the next.
 type call struct {
 	entries   []*dedup.Entry // all that are left, from the first stretch's beginning or before it
 	stretches []stretch
@@ -16,10 +16,10 @@ type call struct {
 // stretch is entries from one to before another, by their places.
 type stretch struct{ from, to int }
 
-// size is how many messages are handed over.
+// size counts the messages.
 func (c *call) size() int { return c.before(len(c.entries)) }
 
-// before is how many of them come before an entry.
+// before counts those that come before an entry.
 func (c *call) before(entry int) (n int) {
 	for _, s := range c.stretches {
 		n += max(0, min(s.to, entry)-s.from)
@@ -27,10 +27,9 @@ func (c *call) before(entry int) (n int) {
 	return n
 }
 
-// end is where the last stretch ends.
 func (c *call) end() int { return c.stretches[len(c.stretches)-1].to }
 
-// at is where the first n of the messages end.
+// at gives the place behind the first n of the messages.
 func (c *call) at(n int) int {
 	for _, s := range c.stretches {
 		if n <= s.to-s.from {
@@ -91,7 +90,7 @@ func (s *isolation) plan(entries []*dedup.Entry) call {
 	return c
 }
 
-// limits is how many messages to hand over in one call, how many in a stretch, and how many stretches.
+// limits caps the messages of a call, those of a stretch, and the stretches.
 func (s *isolation) limits() (messages, length, stretches int) {
 	_, each := s.target.handler.(each)
 	_, pipelined := s.pipelined()

@@ -36,8 +36,8 @@ func (p *Processor) Preview() *Preview {
 	return &Preview{p: p, scopes: map[dedup.ScopeKey]int32{}, fresh: map[previewed]uint64{}, seed: maphash.MakeSeed()}
 }
 
-// Full says that more IDs were new than a Preview remembers: a second copy of a further one counted as new too, unless it
-// came in the same call of Add.
+// Full says that more IDs were new than a Preview remembers: a second copy of a further one counted as new too, unless
+// it came in the same call of Add.
 func (v *Preview) Full() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

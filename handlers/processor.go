@@ -22,11 +22,11 @@ type Batch struct {
 	// Messages are in the order of their offsets. Empty: the position moves over what the broker keeps for
 	// itself.
 	Messages []dedup.Message
-	// Replayed says that the messages are read again, after newer ones: see dedup.Batch. That a handler is paused does not
-	// concern them.
+	// Replayed says that the messages are read again, after newer ones: see dedup.Batch. That a handler is paused does
+	// not concern them.
 	Replayed bool
-	// Apart says that one of the messages may take down what handles it. No handler is called for those that are new: they are
-	// parked, and workers of lanes handle each by itself.
+	// Apart says that one of the messages may take down what handles it. No handler is called for those that are new:
+	// they are parked, and workers of lanes handle each by itself.
 	Apart bool
 }
 
@@ -47,8 +47,8 @@ type Result struct {
 	Buried int
 }
 
-// ErrNoID is returned where a message has no ID, or one that stands for none: all but the first of them would be taken for
-// its copies. Find one by identity.Rule, or say by dedup.Message.Refuse that there is none.
+// ErrNoID is returned where a message has no ID, or one that stands for none: all but the first of them would be taken
+// for its copies. Find one by identity.Rule, or say by dedup.Message.Refuse that there is none.
 var ErrNoID = errors.New("the message's ID is the nil or the max UUID, which stand for no ID")
 
 // Process takes one batch through its transaction. A message that its handler fails on is parked for later or, where
@@ -56,8 +56,8 @@ var ErrNoID = errors.New("the message's ID is the nil or the max UUID, which sta
 // one exception: where the connection broke during the commit it is unknown, and the next call from the same position
 // returns a *dedup.MovedError if it did.
 //
-// Errors: dedup.ErrFenced and *dedup.MovedError; ErrNoID where a message was never given an ID; anything else is Postgres or
-// the way to it, and no attempt is counted.
+// Errors: dedup.ErrFenced and *dedup.MovedError; ErrNoID where a message was never given an ID; anything else is
+// Postgres or the way to it, and no attempt is counted.
 func (p *Processor) Process(ctx context.Context, b Batch) (Result, error) {
 	targets, err := p.targets(b.Messages)
 	if err != nil {
@@ -166,7 +166,7 @@ func (p *Processor) todo(ctx context.Context, tx *dedup.Tx, b *Batch, target *re
 	return todo, len(todo) < n, nil
 }
 
-// unseen is how messages are parked that their handler does not see before.
+// unseen describes messages that are parked before their handler sees them.
 type unseen struct {
 	alone       bool   // each is to be handled by itself; a detached handler's are anyway
 	reason, why string // empty where it is no failure that they wait for
@@ -198,8 +198,8 @@ type run struct {
 	away  map[messageOf]error // what failed as in an outage, and is settled
 }
 
-// handle brings every entry to a state: the handler is called with all of them, and they are processed. What it fails on
-// now, or has failed on lately, takes the way of isolate.go. An error means that the transaction must be rolled back.
+// handle brings every entry to a state: the handler is called with all of them, and they are processed. Where it fails,
+// or has failed lately, isolate.go goes on. An error means that the transaction must be rolled back.
 func (r *run) handle(ctx context.Context, entries []*dedup.Entry) (err error) {
 	if len(entries) == 0 {
 		return nil

@@ -13,10 +13,10 @@ import (
 	"github.com/firstseen/firstseen/dedup/failure"
 )
 
-// Queued handles a message by queueing statements on b; they run in the order they were queued in. It is the cheapest kind
-// of per-message handler, for effects that need no more of the database than a look at each statement's result: a function
-// given to pgx's QueuedQuery.Exec, Query or QueryRow is called with it, and an error of its is the message's. Messages
-// queue before the first of these is called.
+// Queued handles a message by queueing statements on b; they run in the order they were queued in. It is the cheapest
+// kind of per-message handler, for effects that need no more of the database than a look at each statement's result: a
+// function given to pgx's QueuedQuery.Exec, Query or QueryRow is called with it, and an error of its is the message's.
+// Messages queue before the first of these is called.
 type Queued interface {
 	Queue(b *pgx.Batch, m dedup.Message) error
 }
@@ -43,14 +43,14 @@ func (q queue) HandleBatch(ctx context.Context, tx pgx.Tx, ms []dedup.Message) e
 	return err
 }
 
-// round is what goes in one round trip: stretches of messages, with a savepoint behind each.
+// round is one round trip: stretches of messages, with a savepoint behind each.
 type round struct {
 	undo      bool // first, what an earlier round did since the savepoint is taken back
 	stretches [][]dedup.Message
 }
 
-// handle queues what the handler does for a round's messages, sends it, and sees how it went. Where it fails, so many of
-// the messages as it returns are done and behind a savepoint.
+// handle queues what the handler does for a round's messages, sends it, and sees how it went. Where it fails, so many
+// of the messages as it returns are done and behind a savepoint.
 func (q queue) handle(ctx context.Context, tx pgx.Tx, r round) (kept int, err error) {
 	p := &pipeline{batch: &pgx.Batch{}, undo: r.undo}
 	failure := p.fill(q.handler, dedup.RoleSQL(tx), r)
@@ -99,8 +99,8 @@ func (p *pipeline) fill(h Queued, role string, r round) error {
 	return nil
 }
 
-// guard queues statements about the role and the savepoint. Where a message before them has ended the transaction Postgres refuses
-// them, and with them what came behind that message: else it would take effect by itself.
+// guard queues statements about the role and the savepoint. Where a message before them has ended the transaction
+// Postgres refuses them, and with them what came behind that message: else it would take effect by itself.
 func (p *pipeline) guard(statements ...string) {
 	if p.batch.Len() == 0 {
 		return

@@ -151,7 +151,8 @@ func TestACulpritWaitsWithoutAnAttemptBehindOneOfItsKeyThatFailedSince(t *testin
 	require.Equal(t, "0/1 2/0 4/0", b.parked())
 }
 
-// ofQueues is what a queue can fail by. What commits comes first: behind a rollback it would have committed what it found.
+// ofQueues is what a queue can fail by. What commits comes first: behind a rollback it would have committed what it
+// found.
 var ofQueues = []string{"sql:commit", "bad", "error", "panic", "type", "sql:select no_such_column", "sql:insert into effects (nothing) values (1)",
 	"sql:savepoint firstseen_handler; select 1/0", "sql:savepoint sp_1; insert into effects default values; select 1/0",
 	"sql:rollback", "sql:rollback; begin", "sql:rollback to savepoint sp_1", "sql:insert into child values (1)",

@@ -30,7 +30,7 @@ type registered struct {
 	singly      atomic.Bool // its temporary tables are in the way of its next call in the same transaction
 }
 
-// mostAtOnce is how many messages it is called with where none has failed lately.
+// mostAtOnce caps the messages of a call where none has failed lately.
 func (t *registered) mostAtOnce() int {
 	if _, ok := t.handler.(queue); ok {
 		return mostQueued
@@ -51,7 +51,8 @@ type Registration struct {
 	// Concurrency is how many messages a detached handler is given at once, in this process. Default 8.
 	Concurrency int
 	// Connections is how many connections of the store's own pool one call of the handler takes at once, beside its
-	// transaction's. Where the pool has too few for all calls that may be under way, the consumer refuses to start. Default 0.
+	// transaction's. Where the pool has too few for all calls that may be under way, the consumer refuses to start.
+	// Default 0.
 	Connections int
 	// Retry is for messages that the handler fails on.
 	Retry Retry
@@ -99,8 +100,8 @@ func (r *Registry) Add(reg Registration) error {
 		return fmt.Errorf("register handler %s: there is one of that name already", reg.Name)
 	}
 	reg = reg.WithDefaults()
-	h := &registered{name: reg.Name, handler: reg.Handler, detached: reg.Detached, concurrency: reg.Concurrency, connections: max(0, reg.Connections),
-		retry: reg.Retry, ordering: reg.Ordering}
+	h := &registered{name: reg.Name, handler: reg.Handler, detached: reg.Detached, concurrency: reg.Concurrency,
+		connections: max(0, reg.Connections), retry: reg.Retry, ordering: reg.Ordering}
 	if r.byTopic == nil {
 		r.byTopic = map[string][]*registered{}
 	}

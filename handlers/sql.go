@@ -45,8 +45,8 @@ func NewSQL(ctx context.Context, pool *pgxpool.Pool, schema, function string) (*
 	return &SQL{f.Name, f.statement(schema)}, nil
 }
 
-// CheckFunction says what keeps a role from having a function as its handler, as NewSQL would; nil: nothing does. An empty
-// role is that of the pool. What the function itself does, and may, shows only when it is called.
+// CheckFunction says what keeps a role from having a function as its handler, as NewSQL would; nil: nothing does. An
+// empty role is that of the pool. What the function itself does, and may, shows only when it is called.
 func CheckFunction(ctx context.Context, pool *pgxpool.Pool, schema, function, role string) error {
 	if schema == "" {
 		schema = migrations.DefaultSchema
@@ -132,7 +132,8 @@ func choose(found []function, message string) (function, error) {
 	case len(fit) == 0:
 		return function{}, fmt.Errorf("found %s; want %s", signatures(found), want)
 	case len(fit) > 1:
-		return function{}, fmt.Errorf("ambiguous, found %s; want one of them, by its schema's name or by its own", signatures(fit))
+		return function{}, fmt.Errorf("ambiguous, found %s; want one of them, by its schema's name or by its own",
+			signatures(fit))
 	}
 	switch f := fit[0]; {
 	case f.Returns != "void":

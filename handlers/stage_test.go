@@ -175,8 +175,8 @@ func (s *stage) requireIsolated(h handlers.BatchHandler) string {
 	return text
 }
 
-// requireSetApart is requireIsolated for a handler that takes all of its time: its messages are parked, and handled one at
-// a time.
+// requireSetApart is requireIsolated for a handler that takes all of its time: its messages are parked, and handled one
+// at a time.
 func (s *stage) requireSetApart(h handlers.BatchHandler) string {
 	s.t.Helper()
 	s.register("h", h)

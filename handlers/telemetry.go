@@ -31,7 +31,7 @@ const (
 	outcomeFailed    = "failed"
 )
 
-// telemetry is what a Processor measures and traces with. The attributes of all that is counted on the way of messages
+// telemetry measures and traces. The attributes of all that is counted on the way of messages
 // that are handled are made once.
 type telemetry struct {
 	tracer                          trace.Tracer
@@ -85,7 +85,8 @@ func newTelemetry(cfg Config) *telemetry {
 
 func newTopicOptions(topic, handler string) *topicOptions {
 	with := func(outcome string) []metric.AddOption {
-		return instruments.Add(instruments.Topic.String(topic), instruments.Handler.String(handler), instruments.Outcome.String(outcome))
+		return instruments.Add(instruments.Topic.String(topic), instruments.Handler.String(handler),
+			instruments.Outcome.String(outcome))
 	}
 	return &topicOptions{fresh: with(outcomeNew), duplicate: with(outcomeDuplicate), conflict: with(outcomeConflict),
 		parked: with(outcomeParked), dead: with(outcomeDead), buried: with(outcomeBuried)}
@@ -102,11 +103,17 @@ func newHandlerOptions(handler string) *handlerOptions {
 	}
 }
 
+// failedReasons are those that a try can have failed for.
+var failedReasons = []string{
+	reasonFailed, reasonUnavailable, reasonPermanent, reasonExhausted, reasonTooOld, reasonEndedSession,
+}
+
 // deadReasons are those that a message can be dead for.
 var deadReasons = []string{
-	reasonPermanent, reasonExhausted, reasonTooOld, reasonEndedSession, string(ReasonKilled), string(identity.ReasonMissingID),
-	string(identity.ReasonAmbiguousID), string(identity.ReasonIDTooLong), string(identity.ReasonIDNotScalar), string(identity.ReasonNilID),
-	string(identity.ReasonNotJSON), string(identity.ReasonFramed), string(identity.ReasonBadTenant),
+	reasonPermanent, reasonExhausted, reasonTooOld, reasonEndedSession, string(ReasonKilled),
+	string(identity.ReasonMissingID), string(identity.ReasonAmbiguousID), string(identity.ReasonIDTooLong),
+	string(identity.ReasonIDNotScalar), string(identity.ReasonNilID), string(identity.ReasonNotJSON),
+	string(identity.ReasonFramed), string(identity.ReasonBadTenant),
 }
 
 // begin has the counters start at 0: of one that appears with its first event a rate shows nothing of that event.
@@ -120,7 +127,7 @@ func (t *telemetry) begin() {
 	for target, o := range t.ofHandler {
 		t.lanes.Add(ctx, 0, o.handled...)
 		t.lanes.Add(ctx, 0, o.dead...)
-		for _, reason := range []string{reasonFailed, reasonUnavailable, reasonPermanent, reasonExhausted, reasonTooOld, reasonEndedSession} {
+		for _, reason := range failedReasons {
 			t.failures.Add(ctx, 0, byReason(target, reason)...)
 		}
 		for _, reason := range deadReasons {
@@ -219,7 +226,8 @@ func endTurn(span trace.Span, failed, of int, err error) {
 }
 
 // retry begins the span of a transaction over parked messages, linked to those that sent them.
-func (t *telemetry) retry(ctx context.Context, target *registered, entries []dedup.Entry) (context.Context, trace.Span) {
+func (t *telemetry) retry(ctx context.Context, target *registered, entries []dedup.Entry) (
+	context.Context, trace.Span) {
 	ctx, span := t.root(ctx, "retry", target)
 	if span.IsRecording() {
 		span.SetAttributes(instruments.Messages.Int(len(entries)))

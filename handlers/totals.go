@@ -30,7 +30,7 @@ type Totals struct {
 	Buried int64
 }
 
-// Totals are what was done so far, in this process. It is cheap.
+// Totals gives the counts so far. It is cheap.
 func (p *Processor) Totals() Totals { return p.totals.read() }
 
 type totals struct {
@@ -93,7 +93,7 @@ func (p *Processor) committed(ms []dedup.Message, entries []dedup.Entry, runs []
 	return sum
 }
 
-// tellRefused logs the messages of a batch that had no usable ID and have gone to the dead letters, a line for each reason.
+// tellRefused logs a batch's messages that had no usable ID and went to the dead letters, a line for each reason.
 func (p *Processor) tellRefused(ms []dedup.Message, entries []dedup.Entry) {
 	refused := map[identity.Reason][]*dedup.Message{}
 	for i := range ms { // those of the topic's first handler: the others' have the same fate
@@ -103,18 +103,18 @@ func (p *Processor) tellRefused(ms []dedup.Message, entries []dedup.Entry) {
 		}
 	}
 	for reason, list := range refused {
-		p.cfg.Logger.Warn("messages without a usable ID went to the dead letters", "topic", list[0].Topic, "reason", string(reason),
-			"messages", len(list), "batch", len(ms), "first", place(list[0]), "why", list[0].Sought, "do", refusedAdvice(reason))
+		p.cfg.Logger.Warn("messages without a usable ID went to the dead letters", "topic", list[0].Topic,
+			"reason", string(reason), "messages", len(list), "batch", len(ms), "first", place(list[0]),
+			"why", list[0].Sought, "do", refusedAdvice(reason))
 	}
 }
 
-// refusedAdvice is what to do about messages without a usable ID.
 func refusedAdvice(reason identity.Reason) string {
 	if reason == identity.ReasonBadTenant {
 		return "have producers send the tenant's header once, or correct the topic's tenant_header; then redrive or discard"
 	}
-	return "set the topic's id to where its producers write one (header:NAME, json:/POINTER, cloudevents, key, hash), or have them write it; " +
-		"firstseen dead list shows what is there"
+	return "set the topic's id to where its producers write one (header:NAME, json:/POINTER, cloudevents, key, hash), " +
+		"or have them write it; firstseen dead list shows what is there"
 }
 
 // settled counts what became of parked messages, once it is committed.

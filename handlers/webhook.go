@@ -43,11 +43,11 @@ import (
 //
 // The three in the middle are the scheme of Standard Webhooks, version 1 (www.standardwebhooks.com).
 //
-// An answer of 2xx is success. 408, 409, 425, 500 and others of 5xx count an attempt. No connection, 429, and 503 with a
-// Retry-After are an outage of the receiver: they count none, however long it takes. 502, 503, 504, an answer that breaks
-// off and one that does not come in time count one only while other messages get through: see DESIGN.md, "When a handler
-// fails". All of them are tried again, no earlier than a Retry-After says. Everything else is permanent, redirects too:
-// they are not followed.
+// An answer of 2xx is success. 408, 409, 425, 500 and others of 5xx count an attempt. No connection, 429, and 503 with
+// a Retry-After are an outage of the receiver: they count none, however long it takes. 502, 503, 504, an answer that
+// breaks off and one that does not come in time count one only while other messages get through: see DESIGN.md, "When a
+// handler fails". All of them are tried again, no earlier than a Retry-After says. Everything else is permanent,
+// redirects too: they are not followed.
 //
 // It is safe for concurrent use.
 type Webhook struct {
@@ -75,13 +75,14 @@ const (
 func NewWebhook(cfg WebhookConfig) (*Webhook, error) {
 	cfg = cfg.WithDefaults()
 	w := &Webhook{timeout: cfg.Timeout, headers: http.Header{}, now: time.Now}
-	if err := errors.Join(w.setURL(cfg), w.setSecrets(cfg.Secrets), w.setHeaders(cfg.Headers), w.setTransport(cfg)); err != nil {
+	err := errors.Join(w.setURL(cfg), w.setSecrets(cfg.Secrets), w.setHeaders(cfg.Headers), w.setTransport(cfg))
+	if err != nil {
 		return nil, err
 	}
 	return w, nil
 }
 
-// Timeout is how long a call may take.
+// Timeout bounds a call: see [TimeLimited].
 func (w *Webhook) Timeout() time.Duration { return w.timeout }
 
 // CloseIdleConnections closes the connections that no call is using. [Processor.RunLanes] does so at its end.
@@ -132,7 +133,8 @@ func (w *Webhook) Deliver(ctx context.Context, m dedup.Message) error {
 	resp, err := w.transport.RoundTrip(req)
 	switch {
 	case err != nil && !connected && !errors.Is(ctx.Err(), context.Canceled):
-		return &awayError{Unavailable(fmt.Errorf("post to %s: no connection: %w", w.url.Host, err))} // no message can be to blame
+		// no message can be to blame
+		return &awayError{Unavailable(fmt.Errorf("post to %s: no connection: %w", w.url.Host, err))}
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fmt.Errorf("post to %s: no answer within %s: %w", w.url.Host, w.timeout, context.DeadlineExceeded)
 	case err != nil:
@@ -206,9 +208,9 @@ func contentType(m *dedup.Message) string {
 }
 
 const (
-	// maxAnswer is how many bytes of an answer are read, and of its headers.
+	// maxAnswer caps the bytes of an answer that are read, and of its headers.
 	maxAnswer = 64 << 10
-	// maxSnippet is how many bytes of it an error shows.
+	// maxSnippet caps those that an error shows.
 	maxSnippet = 256
 )
 

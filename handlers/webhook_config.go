@@ -66,11 +66,13 @@ func (w *Webhook) setURL(cfg WebhookConfig) error {
 			faults = append(faults, errors.New("url: "+text))
 		}
 	}
-	check(u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "", "must begin with https:// or http:// and a host")
+	check(u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "",
+		"must begin with https:// or http:// and a host")
 	check(u.User != nil, "holds credentials; give them as a header")
 	check(u.Fragment != "", "has a fragment, which is never sent")
 	check(!validPort(u.Port()), "must have a port between 1 and 65535")
-	check(cfg.Proxy == "" && refusedHost(u.Hostname(), cfg.AllowPrivate), "is an address that is refused; allow_private permits private ones")
+	check(cfg.Proxy == "" && refusedHost(u.Hostname(), cfg.AllowPrivate),
+		"is an address that is refused; allow_private permits private ones")
 	return errors.Join(faults...)
 }
 
@@ -104,8 +106,8 @@ func (w *Webhook) setSecrets(secrets []string) error {
 
 var (
 	token    = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$") // RFC 9110, 5.6.2
-	reserved = []string{headerKey, headerType, "Content-Length", "Host", "Connection", "Transfer-Encoding", "Trailer", "Upgrade", "Te",
-		"Expect", "Keep-Alive"}
+	reserved = []string{headerKey, headerType, "Content-Length", "Host", "Connection", "Transfer-Encoding", "Trailer",
+		"Upgrade", "Te", "Expect", "Keep-Alive"}
 )
 
 func (w *Webhook) setHeaders(headers map[string]string) error {
@@ -116,7 +118,8 @@ func (w *Webhook) setHeaders(headers map[string]string) error {
 		switch {
 		case !token.MatchString(name):
 			faults = append(faults, fmt.Errorf("headers: %q is no name of a header", name))
-		case slices.Contains(reserved, canonical) || strings.HasPrefix(canonical, headerOurs) || strings.HasPrefix(canonical, "Webhook-"):
+		case slices.Contains(reserved, canonical), strings.HasPrefix(canonical, headerOurs),
+			strings.HasPrefix(canonical, "Webhook-"):
 			faults = append(faults, fmt.Errorf("headers: %s is not yours to set", canonical))
 		case !sendable(headers[name]):
 			faults = append(faults, fmt.Errorf("headers: the value of %s has a character that can't be sent", canonical))
@@ -152,7 +155,8 @@ func (w *Webhook) setTransport(cfg WebhookConfig) error {
 	}
 	dialer := &net.Dialer{Timeout: w.timeout, Control: guard(cfg.AllowPrivate)}
 	w.transport = &http.Transport{
-		DialContext: dialer.DialContext, TLSHandshakeTimeout: w.timeout, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
+		DialContext: dialer.DialContext, TLSHandshakeTimeout: w.timeout,
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
 		MaxConnsPerHost: cfg.Connections, MaxIdleConnsPerHost: cfg.Connections, IdleConnTimeout: 30 * time.Second,
 		DisableCompression: true, MaxResponseHeaderBytes: maxAnswer,
 	}
@@ -173,12 +177,13 @@ func (w *Webhook) setTransport(cfg WebhookConfig) error {
 
 // Addresses beyond those that netip knows the kind of; from the IANA registries of special-purpose addresses.
 var (
-	// neverCalled are clouds' metadata outside of the link-local addresses (Azure, Oracle, Alibaba, AWS), and addresses that are
-	// no host's.
-	neverCalled = prefixes("168.63.129.16/32", "192.0.0.0/24", "100.100.100.200/32", "fd00:ec2::254/128", "0.0.0.0/8", "240.0.0.0/4",
-		"fec0::/10", "100::/64")
+	// neverCalled are clouds' metadata outside of the link-local addresses (Azure, Oracle, Alibaba, AWS), and addresses
+	// that are no host's.
+	neverCalled = prefixes("168.63.129.16/32", "192.0.0.0/24", "100.100.100.200/32", "fd00:ec2::254/128",
+		"0.0.0.0/8", "240.0.0.0/4", "fec0::/10", "100::/64")
 	// private are shared, benchmarking and documentation addresses.
-	private = prefixes("100.64.0.0/10", "198.18.0.0/15", "192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32", "3fff::/20")
+	private = prefixes("100.64.0.0/10", "198.18.0.0/15", "192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24",
+		"2001:db8::/32", "3fff::/20")
 	// embedding are IPv6 addresses that stand for an IPv4 one, which is not looked at: NAT64, Teredo, 6to4.
 	embedding = prefixes("64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16", "::/96")
 )
