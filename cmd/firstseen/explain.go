@@ -61,8 +61,8 @@ func newExplain() *cobra.Command {
 	return cmd
 }
 
-func (i *inspected) explain(cmd *cobra.Command, ask func(context.Context,
-	*operate.Inbox) (operate.Explanation, error)) error {
+func (i *inspected) explain(cmd *cobra.Command,
+	ask func(context.Context, *operate.Inbox) (operate.Explanation, error)) error {
 	return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error {
 		e, err := ask(ctx, s)
 		if err != nil {
