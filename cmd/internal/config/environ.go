@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -32,31 +33,28 @@ func (l *loader) loadEnviron() {
 			continue
 		}
 		if path, v := l.fromVariable(name, value); path != "" {
-			merge(l.raw, strings.Split(path, "."), v)
+			merge(l.raw, path, v)
 		}
 	}
 }
 
 // merge sets a value in the sections of its path. Entries by name are added to those that are there.
-func merge(into map[string]any, path []string, v any) {
-	name := path[0]
+func merge(into map[string]any, path string, v any) {
+	name, rest, below := strings.Cut(path, ".")
 	there, isMap := into[name].(map[string]any)
-	if len(path) > 1 {
+	if below {
 		if !isMap {
 			there = map[string]any{}
 			into[name] = there
 		}
-		merge(there, path[1:], v)
+		merge(there, rest, v)
 		return
 	}
-	entries, named := v.(map[string]any)
-	if !named || !isMap {
-		into[name] = v
+	if entries, named := v.(map[string]any); named && isMap {
+		maps.Copy(there, entries)
 		return
 	}
-	for n, entry := range entries {
-		merge(there, []string{n}, entry)
-	}
+	into[name] = v
 }
 
 func (l *loader) fromVariable(name, value string) (path string, v any) {

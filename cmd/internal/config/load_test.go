@@ -200,3 +200,10 @@ func TestPostgresAloneNeedsNoOtherSection(t *testing.T) {
 		"postgres.dsn: is required; write postgres://USER:PASSWORD@HOST:5432/DATABASE, or give postgres.dsn_file",
 	}, faults(t, err))
 }
+
+func TestEntriesOfTheEnvironmentComeBesideThoseOfTheFile(t *testing.T) {
+	text := withTopics("[{name: orders, handlers: [{name: a, function: f}, {name: b.c, function: f}]}]")
+	c, err := loadText(t, text+"retention: {handlers: {a: 1d, b.c: 2d}}\n", "FIRSTSEEN_RETENTION_HANDLERS={b.c: 3d}")
+	require.NoError(t, err)
+	require.Equal(t, Ages{"a": day, "b.c": 3 * day}, c.Retention.Handlers)
+}
