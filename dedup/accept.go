@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/firstseen/firstseen/dedup/internal/db"
+	"github.com/firstseen/firstseen/internal/savepoint"
 )
 
 // Outcome is accept's answer for one entry of a batch.
@@ -150,7 +151,7 @@ func (s *Store) accept(ctx context.Context, b *Batch, cols *columns) (*Tx, error
 	q := &pgx.Batch{}
 	q.BeginTx(db.Pinned)
 	q.Queue(s.db.SQL(acceptSQL), b.acceptArgs(cols)...).QueryRow(func(row pgx.Row) error { return row.Scan(&outcomes, &tx.hasLanes, &seq) })
-	q.Queue(savepoint)
+	q.Queue(savepoint.Keep())
 	err = db.Answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
 		results := conn.SendBatch(ctx, q)
 		tx.handler.Tx = results.Tx()

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/firstseen/firstseen/dedup/internal/db"
+	"github.com/firstseen/firstseen/internal/savepoint"
 )
 
 // Claim is a lane that a worker has taken. It has to be loaded, and finished, before its lease ends; after that
@@ -87,7 +88,7 @@ func (s *Store) LoadLanes(ctx context.Context, claims []Claim, each, bytes int) 
 	q.Queue(s.db.SQL(loadLanesSQL), append(claimColumns(claims), each, cmp.Or(bytes, LoadBytes))...).Query(func(rows pgx.Rows) error {
 		return tx.readLanes(rows, claims)
 	})
-	q.Queue(savepoint)
+	q.Queue(savepoint.Keep())
 	err = db.Answered(ctx, s.answerTo(LoadBytes), func(ctx context.Context) error {
 		results := conn.SendBatch(ctx, q)
 		tx.handler.Tx = results.Tx()

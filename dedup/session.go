@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/internal/savepoint"
 )
 
 // session puts back, in statements that go along with others, what a handler has left in a connection's session: else the
@@ -19,7 +21,7 @@ type session struct {
 const left = `unlisten *; close all; discard temp; select pg_advisory_unlock_all()`
 
 var plainSession = &session{
-	role:  `reset role`,
+	role:  savepoint.PlainRole,
 	reset: `reset session authorization; reset all; ` + left,
 }
 
@@ -51,13 +53,8 @@ func (s *Store) sessionOf(ctx context.Context, conn *pgx.Conn) (*session, error)
 	return made, nil
 }
 
-// RoleSQL puts the role back that the transaction began with, for who sends it together with a handler's statements.
-func RoleSQL(tx pgx.Tx) string {
-	if t, ok := tx.(*handlerTx); ok && t.session != nil {
-		return t.session.role
-	}
-	return plainSession.role
-}
+// RoleSQL puts the role back that the transaction began with: see [savepoint.Role].
+func (t *handlerTx) RoleSQL() string { return t.session.role }
 
 // DropTemp drops the temporary tables that handlers have made, as if their transaction had ended.
 func (t *Tx) DropTemp(ctx context.Context) error { return positionError(t.exec(ctx, `discard temp`)) }

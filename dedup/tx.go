@@ -10,6 +10,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/dedup/internal/db"
+	"github.com/firstseen/firstseen/internal/savepoint"
 )
 
 // ErrEnded is returned where a handler ended, or tried to end, the transaction that it was given.
@@ -53,7 +54,19 @@ const checkDeferredSQL = `select firstseen.seal(); set constraints all immediate
 // CheckDeferred finds out what the commit would fail on: a constraint that a handler has deferred, or another transaction in
 // this one's place. It changes nothing.
 func (t *Tx) CheckDeferred(ctx context.Context) error {
-	return positionError(t.exec(ctx, rehearse(t.session.role+`; `+t.store.db.SQL(checkDeferredSQL))))
+	return positionError(t.exec(ctx, savepoint.Rehearse(t.session.role+`; `+t.store.db.SQL(checkDeferredSQL))))
+}
+
+// Undo takes back what was done since the transaction was opened, or since the last Keep. It returns
+// ErrEnded where a handler did away with the savepoint.
+func (t *Tx) Undo(ctx context.Context) error {
+	return positionError(t.exec(ctx, savepoint.Undo()))
+}
+
+// Keep has what was done so far outlive a later Undo, and the next handler begin with the role that the first one had. Its
+// errors are Undo's.
+func (t *Tx) Keep(ctx context.Context) error {
+	return positionError(t.exec(ctx, t.session.role+`; `+savepoint.Release()+`; `+savepoint.Keep()))
 }
 
 // exec runs statements that return nothing, in one round trip.

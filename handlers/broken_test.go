@@ -10,6 +10,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/handlers"
+	"github.com/firstseen/firstseen/internal/savepoint"
 )
 
 // broken does what a message's value says, and leaves an effect for it first.
@@ -24,7 +25,7 @@ func broken(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 	case "replace": // the transaction by another, which looks as open
 		_, _ = conn.Exec(ctx, `rollback; begin`).ReadAll()
 	case "release":
-		_, _ = conn.Exec(ctx, "release "+dedup.KeepSQL()).ReadAll() // KeepSQL is "savepoint" and the name
+		_, _ = conn.Exec(ctx, "release "+savepoint.Keep()).ReadAll() // Keep is "savepoint" and the name
 	case "fail":
 		return errors.New("told to")
 	case "defer":

@@ -11,6 +11,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/failure"
+	"github.com/firstseen/firstseen/internal/savepoint"
 )
 
 // Queued handles a message by queueing statements on b; they run in the order they were queued in. It is the cheapest
@@ -38,7 +39,7 @@ func (q queue) HandleBatch(ctx context.Context, tx pgx.Tx, ms []dedup.Message) e
 	if err := p.queue(q.handler, ms); err != nil {
 		return err
 	}
-	p.guard(dedup.RoleSQL(tx), dedup.KeepSQL(), dedup.ReleaseSQL())
+	p.guard(savepoint.Role(tx), savepoint.Keep(), savepoint.Release())
 	_, err := p.send(ctx, tx)
 	return err
 }
@@ -53,10 +54,10 @@ type round struct {
 // of the messages as it returns are done and behind a savepoint.
 func (q queue) handle(ctx context.Context, tx pgx.Tx, r round) (kept int, err error) {
 	p := &pipeline{batch: &pgx.Batch{}, undo: r.undo}
-	failure := p.fill(q.handler, dedup.RoleSQL(tx), r)
+	failure := p.fill(q.handler, savepoint.Role(tx), r)
 	kept, err = p.send(ctx, tx)
 	if errors.As(err, new(*undoError)) {
-		if _, err := tx.Exec(ctx, dedup.UndoSQL()); err != nil {
+		if _, err := tx.Exec(ctx, savepoint.Undo()); err != nil {
 			return 0, err
 		}
 		p = p.withoutUndo()
@@ -87,11 +88,11 @@ type part struct {
 // fill queues everything, up to the first message that the handler has an error for.
 func (p *pipeline) fill(h Queued, role string, r round) error {
 	if r.undo {
-		p.batch.Queue(dedup.UndoSQL())
+		p.batch.Queue(savepoint.Undo())
 	}
 	for _, ms := range r.stretches {
 		err := p.queue(h, ms)
-		p.guard(role, dedup.KeepSQL())
+		p.guard(role, savepoint.Keep())
 		if err != nil {
 			return err
 		}
@@ -228,13 +229,13 @@ func (p *pipeline) takeBack(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	for range p.behind {
-		for _, sql := range []string{dedup.UndoSQL(), dedup.ReleaseSQL()} {
+		for _, sql := range []string{savepoint.Undo(), savepoint.Release()} {
 			if _, err := tx.Exec(ctx, sql); err != nil {
 				return err
 			}
 		}
 	}
-	_, err := tx.Exec(ctx, dedup.UndoSQL())
+	_, err := tx.Exec(ctx, savepoint.Undo())
 	return err
 }
 
