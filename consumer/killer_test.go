@@ -186,6 +186,22 @@ func (s *stage) requireOnceBut(n int) {
 	require.Zero(s.t, s.count(`select count(*) from firstseen.parked`))
 }
 
+func TestAMessageThatKillsTheProcessBehindOthersOfItsKeyRunsOutOfAttempts(t *testing.T) {
+	t.Parallel()
+	s := newKillerStage(t)
+	rs := make([]*kgo.Record, 10)
+	for i := range rs {
+		rs[i] = s.record("key", "ok", uuid.NewString())
+	}
+	rs[7].Value = []byte("kill:99")
+	consumertest.Produce(t, s.addr, rs...)
+	deaths := s.supervise(0, 10)
+	t.Logf("%d deaths", deaths)
+	require.LessOrEqual(t, deaths, killerAttempts+2)
+	s.requireOnceBut(9)
+	require.Equal(t, 1, s.count(`select count(*) from firstseen.dead_letters where reason = 'killed' and attempts = $1`, killerAttempts))
+}
+
 func TestAMessageThatKillsTheProcessOnceOrTwiceIsHandled(t *testing.T) {
 	t.Parallel()
 	s := newKillerStage(t)

@@ -197,6 +197,21 @@ func (s *Store) Announce(ctx context.Context, c Claim, lease time.Duration, most
 	return db.Deref(first), db.Deref(counted), db.Deref(answer), nil
 }
 
+const keepLaneSQL = `update firstseen.lanes set due_at = greatest(due_at, clock_timestamp() + $4::bigint * interval '1 ms')
+	where scope_id = $1 and lane = $2 and claim = $3`
+
+// KeepLane makes a claim last for lease again, where it has not been lost.
+func (s *Store) KeepLane(ctx context.Context, c Claim, lease time.Duration) error {
+	err := s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.db.SQL(keepLaneSQL), c.Scope, c.Lane, c.Number, lease.Milliseconds())
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("keep a lane: %w", err)
+	}
+	return nil
+}
+
 const uncountSQL = `select firstseen.uncount_attempt($1, $2, $3)`
 
 // UncountAttempt takes back what Announce has counted, where the attempt was none and the process lives. It does so whoever has

@@ -21,6 +21,11 @@ type lostError struct {
 func (e *lostError) Error() string { return e.err.Error() }
 func (e *lostError) Unwrap() error { return e.err }
 
+// givenUp says that nothing more can be found out about a commit that fails.
+func (e *lostError) givenUp(known *findings) bool {
+	return e.of == messageOf{} && e.atCommit && known != nil && known.alone && known.deferred
+}
+
 // repeatError is a failure that may be gone when the transaction runs again.
 type repeatError struct{ err error }
 
@@ -45,9 +50,9 @@ func ended(err error) error {
 }
 
 // lostAtCommit says of a commit's error whether it is a handler's failure.
-func lostAtCommit(ctx context.Context, err error) error {
-	switch {
-	case classify(ctx, err, true) != ofHandler:
+func lostAtCommit(ctx context.Context, err error, known *findings) error {
+	switch kind := classifyCommit(ctx, err); {
+	case kind == ofInfrastructure, kind == ofConcurrency && (known == nil || !known.patient()):
 		return err
 	case errors.As(err, new(*pgconn.PgError)), errors.Is(err, dedup.ErrBusy), errors.Is(err, dedup.ErrAborted):
 		return &lostError{atCommit: true, err: err}
@@ -95,18 +100,20 @@ func again(ctx context.Context, err error, messages int, transaction func(*findi
 			return err
 		}
 		if left == 0 {
-			return errors.New("the batch's transaction was lost again and again")
+			return errLost
 		}
 		err = transaction(known)
 	}
 	return nil
 }
 
+var errLost = errors.New("the batch's transaction was lost again and again")
+
 // add learns from the error that a transaction was lost with. It returns that of one that is not to run again.
 func (f *findings) add(ctx context.Context, err error) error {
 	var lost *lostError
 	switch {
-	case errors.As(err, &lost) && lost.atCommit && f.alone && f.deferred:
+	case errors.As(err, &lost) && lost.givenUp(f):
 		return err
 	case errors.As(err, &lost) && lost.atCommit:
 		f.alone, f.deferred = f.alone || f.deferred, true

@@ -236,6 +236,12 @@ func (d *dispatcher) count(ctx context.Context, call *delivery) (end func()) {
 		}
 		return attempt.end
 	}
+	if attempt.id != call.message.ID { // it has come into the lane since
+		if attempt.answer == dedup.Counted {
+			d.p.uncount(ctx, call.claim, attempt.id)
+		}
+		return attempt.end
+	}
 	call.until = attempt.at.Add(d.lease)
 	call.counted, call.buried = attempt.answer == dedup.Counted, attempt.answer == dedup.Killed
 	call.putOff = call.buried

@@ -181,7 +181,7 @@ func (p *Processor) retry(ctx context.Context, r *run, entries []dedup.Entry,
 	if err = handle(ctx, pointers(entries)); err != nil {
 		return err
 	}
-	if err = p.commit(ctx, r.tx); err == nil {
+	if err = p.commit(ctx, r.tx, r.known); err == nil {
 		p.settled(r, entries)
 	}
 	return err

@@ -119,7 +119,7 @@ func (p *Processor) transact(ctx context.Context, b *Batch, targets []*registere
 		unkept = r.unkept
 	}
 	p.cfg.Observe(StageHandled)
-	if err := p.commit(ctx, tx); err != nil {
+	if err := p.commit(ctx, tx, known); err != nil {
 		return Result{}, err
 	}
 	p.cfg.Observe(StageCommitted)
@@ -243,12 +243,12 @@ func (r *run) handled(n int) {
 }
 
 // commit ends a transaction. What a handler left to the commit may fail there: a deferred constraint, say.
-func (p *Processor) commit(ctx context.Context, tx *dedup.Tx) error {
+func (p *Processor) commit(ctx context.Context, tx *dedup.Tx, known *findings) error {
 	ctx, span := p.telemetry.child(ctx, "commit")
 	err := tx.Commit(ctx)
 	instruments.End(span, err)
 	if err != nil {
-		return lostAtCommit(ctx, err)
+		return lostAtCommit(ctx, err, known)
 	}
 	return nil
 }

@@ -21,13 +21,13 @@ import (
 // get an error each time that otherwise means an outage. Such a message is found by evidence. A batch that fails so again
 // while Postgres is well is made smaller, down to one message, which is put in its lane and set apart; of a batch that a
 // process has died over all are. No handler is called for that, and nothing is counted. A lane that is set apart has its
-// first message handled by itself, in a transaction of its own, and announced in Postgres before. What a message came to
-// there is the message's where this table says so, and then it is an attempt as any other:
+// first message handled by itself, in a transaction of its own, and announced in Postgres before; and then those behind it, up
+// to as many as are handled together, for it may be one of them. What a message came to there is the message's where this table says so, and then it is an attempt as any other:
 //
 //	what came of it            what else is known                                  whose it is
 //	a time limit was over      the same server is well                             the message's
-//	ended its session          the same server is well, and no other transaction   the message's
-//	                           of the process was ended meanwhile
+//	ended its session, or got  the same server is well, and no other transaction   the message's
+//	no answer in the commit    of the process was ended meanwhile
 //	                           others were                                         nobody's; from then on it is tried with
 //	                                                                               nobody else at work in the process
 //	                           the server was restarted, or is another one         nobody's
@@ -35,7 +35,8 @@ import (
 //	read-only                  had success since the message failed so first
 //	                           nobody else came, and it has failed so for long     the message's
 //	                           others fail so too, or the server is read-only      nobody's
-//	Postgres is away                                                               nobody's
+//	Postgres is away, or no                                                        nobody's
+//	connection is to be had
 //	our own shutdown                                                               nobody's
 //	deadlock, serialization                                                        nobody's, and run again; after three
 //	                                                                               times in a row the message's
@@ -46,13 +47,15 @@ import (
 // Well is a server that answers on another connection and lets us write. It is the same one while the time that it was
 // started at is: the crash of a server process is no restart.
 
-// suspicious says that an error may be the doing of one message, though it looks like an outage.
+// suspicious says that an error may be the doing of one message, though it looks like an outage. So may a commit that fails
+// whatever was found out.
 func suspicious(err error) bool {
 	switch failure.Of(err) {
 	case failure.TooSlow, failure.Short, failure.ReadOnly, failure.Ended:
 		return true
 	}
-	return errors.Is(err, ErrHandlerTimeout)
+	return errors.Is(err, ErrHandlerTimeout) || errors.Is(err, dedup.ErrNoAnswer) && !errors.Is(err, dedup.ErrLocked) ||
+		errors.Is(err, ErrNoConnection) || errors.Is(err, errLost) || errors.As(err, new(*lostError))
 }
 
 // Suspicious says of an error of Process that it may be the doing of one of the messages: Postgres is well, which is
@@ -85,7 +88,7 @@ func (e *evidence) blames(sign failure.Sign) bool {
 	switch sign {
 	case failure.TooSlow:
 		return true
-	case failure.Ended:
+	case failure.Ended, failure.Silent:
 		return !e.othersEnded
 	case failure.Short, failure.ReadOnly:
 		return e.othersPass
@@ -126,7 +129,12 @@ type work struct {
 	now     int // counts what is noted
 	of      map[string]*record
 	exclude map[laneOf]bool
+	behind  map[laneOf]int // messages of a lane that are handled by themselves too, behind its first
 }
+
+// mostLanes is how many lanes are remembered. One that another process has finished stays; where there are too many, all are
+// forgotten: what is known of them is found out again.
+const mostLanes = 4096
 
 // record is what is noted of a handler. Short stands for its failures for want of something, or because it is read-only.
 type record struct {
@@ -171,7 +179,7 @@ func (s span) has(other span) bool {
 }
 
 func newWork(handlers []*registered, shown *holds.Registry) *work {
-	w := &work{suspect: make(chan struct{}, 1), exclude: map[laneOf]bool{}, of: map[string]*record{}}
+	w := &work{suspect: make(chan struct{}, 1), exclude: map[laneOf]bool{}, behind: map[laneOf]int{}, of: map[string]*record{}}
 	for _, target := range handlers {
 		w.of[target.name] = &record{hold: shown.Place(holds.HandlerKind, target.name), unproven: map[laneOf]time.Time{}}
 	}
@@ -219,7 +227,7 @@ func (w *work) handled(target *registered) {
 
 // failed notes that messages failed that were handled together, by which of the handlers is not always known.
 func (w *work) failed(of span, err error, targets ...*registered) {
-	if failure.Unanswered(err) {
+	if failure.Unanswered(err) || errors.Is(err, dedup.ErrNoAnswer) {
 		w.ended.Add(1)
 	}
 	var about *handlerError
@@ -311,7 +319,32 @@ func (w *work) setExcluded(lane laneOf, excluded bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if delete(w.exclude, lane); excluded {
+		if len(w.exclude) >= mostLanes {
+			clear(w.exclude)
+		}
 		w.exclude[lane] = true
+	}
+}
+
+// isBehind is how many messages behind a lane's first are handled by themselves too; where that is not known, n.
+func (w *work) isBehind(lane laneOf, n int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if known, ok := w.behind[lane]; ok {
+		return known
+	}
+	return n
+}
+
+// setBehind notes it, or that none are.
+func (w *work) setBehind(lane laneOf, n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if delete(w.behind, lane); n > 0 {
+		if len(w.behind) >= mostLanes {
+			clear(w.behind)
+		}
+		w.behind[lane] = n
 	}
 }
 
@@ -329,7 +362,10 @@ type announced struct {
 func (p *Processor) announce(ctx context.Context, target *registered, c dedup.Claim, lease time.Duration, alone bool) (a announced, err error) {
 	begin := p.work.beginSuspect
 	if alone {
-		begin = p.work.beginAlone
+		begin = func() func() {
+			defer p.keep(ctx, target, c)()
+			return p.work.beginAlone()
+		}
 	}
 	a.alone, a.end = alone, begin()
 	a.at = time.Now()
@@ -344,14 +380,38 @@ func (p *Processor) announce(ctx context.Context, target *registered, c dedup.Cl
 	return a, err
 }
 
+// keep has a claim last until it is told to stop: who waits for others to end may wait for as long as a handler may take, and
+// all workers would take the lane from one another for ever.
+func (p *Processor) keep(ctx context.Context, target *registered, c dedup.Claim) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := 0; ctx.Err() == nil; n++ {
+			if n == 1 {
+				p.cfg.Logger.Warn("a message may have ended the process, or all its sessions: nothing else is begun until what is at work has ended and it was tried",
+					"handler", target.name)
+			}
+			if err := p.cfg.Store.KeepLane(ctx, c, laneLease); err != nil && ctx.Err() == nil {
+				p.cfg.Logger.Debug("a claimed lane is not kept", "error", err)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(laneLease / 3):
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
 // mostUnproven is how many suspects in a row may fail as if Postgres was away before the others have to wait.
 const mostUnproven = 10
 
 // workSuspects handles the first message of each lane that is set apart, or was claimed before without getting anywhere.
 func (p *Processor) workSuspects(ctx context.Context, target *registered, claims []dedup.Claim) error {
-	unproven := 0
+	unproven, behind := 0, laneBatch/max(1, len(claims))-1 // as many messages of each were handled together, where these lanes were
 	for i, c := range claims {
-		proven, err := p.workSuspect(ctx, target, c)
+		proven, err := p.workSuspect(ctx, target, c, behind)
 		if unproven++; proven {
 			unproven = 0
 		}
@@ -364,7 +424,7 @@ func (p *Processor) workSuspects(ctx context.Context, target *registered, claims
 
 // workSuspect handles a lane's first message by itself. Where that fails, and nothing proves that it is the message's
 // doing, the lane waits a little.
-func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup.Claim) (proven bool, err error) {
+func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup.Claim, behind int) (proven bool, err error) {
 	s := &suspect{p: p, target: target, claim: c}
 	if s.before, err = p.cfg.Store.Server(ctx); err != nil {
 		return false, errors.Join(err, p.release(ctx, []dedup.Claim{c}, laneLease))
@@ -377,6 +437,7 @@ func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup
 	if err != nil {
 		return false, errors.Join(err, p.release(ctx, []dedup.Claim{c}, laneLease))
 	}
+	s.id, s.behind = attempt.id, p.work.isBehind(lane, behind)
 	s.killed, s.alone, s.ended = attempt.answer == dedup.Killed, attempt.alone, p.work.ended.Load()
 	s.end = sync.OnceFunc(attempt.end)
 	defer s.end()
@@ -385,7 +446,11 @@ func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup
 		p.uncount(ctx, c, attempt.id)
 	}
 	p.work.setExcluded(lane, s.excluded)
+	if errors.Is(err, errOvertaken) {
+		return true, p.release(ctx, []dedup.Claim{c}, 0)
+	}
 	if err == nil {
+		p.work.setBehind(lane, s.behind)
 		if !s.judged {
 			p.work.overcame(target, s.at)
 		}
@@ -404,6 +469,7 @@ type suspect struct {
 	p      *Processor
 	target *registered
 	claim  dedup.Claim
+	id     uuid.UUID // of the message whose attempt was announced
 	killed bool
 	before dedup.Server
 	ended  int64 // others' transactions that were ended before
@@ -415,7 +481,12 @@ type suspect struct {
 	at       span
 	judged   bool
 	excluded bool // the next attempt has to be alone in the process
+	behind   int  // messages that are handled by themselves too, once this one is through
 }
+
+// errOvertaken says that another message has become the lane's first since the attempt was announced: an earlier one, that is
+// read again or was redriven. It has to be announced too.
+var errOvertaken = errors.New("an earlier message has come into the lane")
 
 // try is one transaction. Of a failure that is the message's it says so.
 func (s *suspect) try(ctx context.Context, known *findings) error {
@@ -424,6 +495,9 @@ func (s *suspect) try(ctx context.Context, known *findings) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &lost) && lost.givenUp(known):
+		s.judged = true
+		return &lostError{of: s.of, err: lost.err}
 	case errors.As(err, &lost), !s.met, s.judged, !suspicious(err):
 		return err
 	}
@@ -439,39 +513,71 @@ func (s *suspect) try(ctx context.Context, known *findings) error {
 }
 
 func (s *suspect) handle(ctx context.Context, known *findings) error {
-	tx, batch, loan, err := s.p.load(ctx, []dedup.Claim{s.claim}, 1)
+	s.met = false
+	tx, batch, loan, err := s.p.load(ctx, []dedup.Claim{s.claim}, 2) // the second stays as it is
 	if err != nil {
 		return err
 	}
 	defer loan.give()
 	defer tx.Rollback(ctx)
-	s.met = len(batch.Entries) > 0
-	for i := range batch.Entries {
-		e := &batch.Entries[i]
+	first, others := batch.Entries[:min(1, len(batch.Entries))], batch.Entries[min(1, len(batch.Entries)):]
+	s.met = len(first) > 0
+	for i := range first {
+		e := &first[i]
+		if e.Message.ID != s.id {
+			s.met = false
+			return errOvertaken
+		}
 		s.of, s.at = of(e), spanOf(e.Message, e.Message)
 		if !s.killed {
 			e.Attempts-- // counted already
 		}
 	}
 	r := &run{p: s.p, tx: tx, target: s.target, pace: &s.target.lanePace, known: known}
-	handle := r.handle
-	if s.killed {
-		handle = r.bury
+	behind := 0
+	err = s.p.retry(ctx, r, first, func(ctx context.Context, entries []*dedup.Entry) (err error) {
+		if s.killed {
+			err = r.bury(ctx, entries)
+		} else {
+			err = r.handle(ctx, entries)
+		}
+		behind = s.keepApart(first, others)
+		return err
+	})
+	if err == nil {
+		s.behind = behind
 	}
-	return s.p.retry(ctx, r, batch.Entries, handle)
+	return err
+}
+
+// keepApart has what comes behind the first message be handled by itself too, for it may be the one that was looked for: a
+// process that dies tells on nobody. It gives how many are left for that.
+func (s *suspect) keepApart(first, others []dedup.Entry) (left int) {
+	if len(others) == 0 || s.killed || s.judged || first[0].Alone {
+		return 0
+	}
+	if left = s.behind; left == 0 {
+		return 0
+	}
+	others[0].Alone = true
+	if first[0].State == dedup.Parked {
+		first[0].Alone = true
+		return left
+	}
+	return left - 1
 }
 
 // blamed waits until Postgres answers, and decides.
 func (s *suspect) blamed(ctx context.Context, err error) bool {
 	sign := failure.Of(err)
 	after, ok := s.p.awaitServer(ctx)
-	if !ok {
+	if !ok || errors.Is(err, ErrNoConnection) {
 		return false
 	}
 	e := evidence{before: s.before, after: after, othersPass: s.p.work.othersPass(s.target, s.at, time.Now()),
 		othersEnded: s.p.work.ended.Load() > s.ended}
 	blamed := e.blames(sign)
-	s.excluded = sign == failure.Ended && !blamed && e.othersEnded
+	s.excluded = (sign == failure.Ended || sign == failure.Silent) && !blamed && e.othersEnded
 	return blamed
 }
 

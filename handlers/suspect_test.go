@@ -27,9 +27,9 @@ func TestAFailureIsAMessagesByEvidenceOnly(t *testing.T) {
 		known  evidence
 		blamed []failure.Sign
 	}{
-		{"the same server is well", same, []failure.Sign{failure.TooSlow, failure.Ended}},
+		{"the same server is well", same, []failure.Sign{failure.TooSlow, failure.Ended, failure.Silent}},
 		{"others were ended", othersEnded, []failure.Sign{failure.TooSlow}},
-		{"others pass", othersPass, []failure.Sign{failure.TooSlow, failure.Ended, failure.Short, failure.ReadOnly}},
+		{"others pass", othersPass, []failure.Sign{failure.TooSlow, failure.Ended, failure.Silent, failure.Short, failure.ReadOnly}},
 		{"the server was restarted, or is another", restarted, nil},
 		{"the server is read-only", readOnly, nil},
 	} {

@@ -158,6 +158,13 @@ func Unanswered(err error) bool {
 	return sign == Ended || sign == Away
 }
 
+// Raised says of an error from Postgres that it was one of a statement, after which the session goes on: what its code says
+// of a connection or a server is said of another one.
+func Raised(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR"
+}
+
 // Code is the SQLSTATE of an error from Postgres, "" for others.
 func Code(err error) string {
 	var pg *pgconn.PgError

@@ -18,6 +18,12 @@ import (
 	"github.com/firstseen/firstseen/dedup/failure"
 )
 
+func TestWhatAStatementRaisedIsToldFromTheEndOfASession(t *testing.T) {
+	require.True(t, failure.Raised(fmt.Errorf("commit: %w", &pgconn.PgError{Code: "08001", SeverityUnlocalized: "ERROR"})))
+	require.False(t, failure.Raised(&pgconn.PgError{Code: "57P01", SeverityUnlocalized: "FATAL"}))
+	require.False(t, failure.Raised(io.EOF))
+}
+
 func TestSignsOfErrors(t *testing.T) {
 	code := func(c string) error { return fmt.Errorf("handler: %w", &pgconn.PgError{Code: c}) }
 	_, refused := pgx.Connect(t.Context(), "host=127.0.0.1 port=1 connect_timeout=5")
