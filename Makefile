@@ -31,7 +31,7 @@ race: ## everything that runs concurrently under the race detector
 
 versions: ## the SQL on the Postgres versions between the oldest and the newest, briefly
 	for version in 15 16 17; do FIRSTSEEN_TEST_POSTGRES_VERSION=$$version go test $(BESIDE) -timeout 10m ./migrations && \
-		FIRSTSEEN_TEST_POSTGRES_VERSION=$$version go test $(BESIDE) -timeout 10m ./dedup ./handlers -run '$(BRIEFLY)' || exit 1; done
+		FIRSTSEEN_TEST_POSTGRES_VERSION=$$version go test $(BESIDE) -timeout 10m ./dedup ./dedup/operate ./handlers -run '$(BRIEFLY)' || exit 1; done
 
 lint: ## gofmt, go vet and golangci-lint
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }

@@ -2,6 +2,16 @@
 // identity ([Message.Identify]); a batch of messages enters [Store.Accept], which opens one transaction, moves the
 // consumer's position, inserts the message IDs and says which of them were never seen; that transaction, with
 // whatever handlers added to it, leaves through [Tx.Commit]. The package knows nothing of brokers.
+//
+// Seven names are enough to begin with. Whoever runs a consumer opens a [Store] with [Open] and a [Config], over a pool that
+// [PreparePool] has prepared; whoever writes handlers gets a [Message] with its [Header] list, and writes many at once with
+// [Columns]. The rest is what the packages handlers and consumer are built of. What operators do is in package operate.
+//
+// In reading order: message.go; store.go (opening) with rights.go and pool.go; scope.go and position.go (what a batch is
+// accepted into, and who owns it), accept.go, settle.go and tx.go (one transaction from its begin to its commit), handlertx.go and
+// session.go (what handlers get of it, and leave behind); ordering.go and lanes.go (what waits); look.go (accept without effect),
+// pause.go and holds.go (what is read and told by the way); names.go; and how values travel: columns.go, array.go, copyrows.go,
+// headers.go, uuidcodec.go.
 package dedup
 
 import (
@@ -107,6 +117,37 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 
 func newStore(pool *pgxpool.Pool, cfg Config) *Store {
 	return &Store{cfg: cfg, db: &db.DB{Pool: pool, Schema: migrations.Schema(cfg.Schema), Inbox: cfg.Inbox, Answer: cfg.AnswerTimeout}}
+}
+
+// Attach is Open for a program that looks and repairs and does not consume: it makes no partitions, and needs the
+// rights of the role firstseen_operator only.
+func Attach(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, fmt.Errorf("attach to inbox: %w", err)
+	}
+	s := newStore(pool, cfg)
+	if err := s.checkVersion(ctx); err != nil {
+		return nil, fmt.Errorf("attach to inbox %s: %w", cfg.Inbox, err)
+	}
+	return s, nil
+}
+
+const inboxesSQL = `select distinct inbox from firstseen.scopes order by inbox`
+
+// Inboxes lists the inboxes that a schema (empty: the default one) has seen a message for.
+func Inboxes(ctx context.Context, pool *pgxpool.Pool, schema string) ([]string, error) {
+	if schema == "" {
+		schema = migrations.DefaultSchema
+	}
+	s := newStore(pool, Config{Schema: schema, AnswerTimeout: dial.Silence})
+	if err := s.checkVersion(ctx); err != nil {
+		return nil, fmt.Errorf("list inboxes: %w", err)
+	}
+	inboxes, err := db.Collect(ctx, s.db, pgx.RowTo[string], inboxesSQL)
+	if err != nil {
+		return nil, fmt.Errorf("list inboxes: %w", err)
+	}
+	return inboxes, nil
 }
 
 // Inbox is the name that the store was opened with.

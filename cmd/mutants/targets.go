@@ -14,7 +14,7 @@ const everything = "."
 // targets are where a fault costs most: what decides that a message is new, done, retried, given up, or forgotten, and
 // who may ask for it.
 var targets = []target{
-	{"migrations/sql", []tests{{"./dedup", everything}, {"./handlers", "Lane|Model|Killed|Retr"}}},
+	{"migrations/sql", []tests{{"./dedup", everything}, {"./dedup/operate", everything}, {"./handlers", "Lane|Model|Killed|Retr"}}},
 	{"dedup/accept.go", []tests{{"./dedup", everything}}},
 	{"dedup/lanes.go", []tests{{"./dedup", "Lane|Claim|Load"}, {"./handlers", "Lane|Model"}}},
 	{"dedup/identity/rule.go", []tests{{"./dedup/identity", everything}}},
