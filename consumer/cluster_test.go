@@ -18,7 +18,8 @@ import (
 
 func newCluster(t testing.TB, addr string) *consumer.Cluster {
 	t.Helper()
-	c, err := consumer.NewCluster(consumer.ClusterConfig{Brokers: []string{addr}, Logger: logger()})
+	c, err := consumer.NewCluster(consumer.ClusterConfig{Connection: consumer.Connection{Brokers: []string{addr}},
+		Logger: logger()})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
@@ -30,7 +31,8 @@ func TestClusterTellsWhereAGroupStands(t *testing.T) {
 		c, topic, group := newCluster(t, addr), consumertest.Name(t), consumertest.Name(t)
 		consumertest.CreateTopic(t, addr, topic, 2)
 		long, then := time.UnixMilli(1_600_000_000_000), time.UnixMilli(1_700_000_000_000)
-		consumertest.ProduceTo(t, addr, &kgo.Record{Topic: topic, Timestamp: then}, &kgo.Record{Topic: topic, Timestamp: long}, &kgo.Record{Topic: topic})
+		consumertest.ProduceTo(t, addr, &kgo.Record{Topic: topic, Timestamp: then}, &kgo.Record{Topic: topic,
+			Timestamp: long}, &kgo.Record{Topic: topic})
 		producer, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.TransactionalID(topic), kgo.DefaultProduceTopic(topic),
 			kgo.RecordPartitioner(kgo.ManualPartitioner()))
 		require.NoError(t, err)
@@ -65,7 +67,8 @@ func TestClusterMovesOnlyAGroupWithoutMembers(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, consumer.Group{State: "Dead"}, group)
 
-		member, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.ConsumerGroup(name), kgo.ConsumeTopics(topic), kgo.ClientID("someone"),
+		member, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.ConsumerGroup(name), kgo.ConsumeTopics(topic),
+			kgo.ClientID("someone"),
 			kgo.Balancers(kgo.RangeBalancer()))
 		require.NoError(t, err)
 		defer member.Close()

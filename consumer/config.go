@@ -7,7 +7,6 @@
 package consumer
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,7 +14,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/segmentio/kafka-go/sasl"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
@@ -27,16 +25,9 @@ import (
 
 // Config says what a Consumer reads and how. Only Brokers and Group are required.
 type Config struct {
-	// Brokers are addresses to find the cluster by, host:port. Required.
-	Brokers []string
+	Connection
 	// Group is the consumer group, and the name of the consumer's positions in Postgres. Required.
 	Group string
-	// ClientID is what brokers call this program in their logs. Default "firstseen".
-	ClientID string
-	// TLS, if set, encrypts all connections.
-	TLS *tls.Config
-	// SASL, if set, authenticates all connections.
-	SASL sasl.Mechanism
 
 	// Topics are the topics to read, each of which has a handler. Default: all topics that have one.
 	Topics []Topic
@@ -51,10 +42,10 @@ type Config struct {
 	// OnLoss is what happens where messages were deleted before they were read: Continue with what is left
 	// (default), or Hold the partition. Either is reported with the range of offsets.
 	OnLoss Policy
-	// OnReset is what happens where a topic was deleted and created again, or its log is not the one that was read any more,
-	// as after an unclean leader election: Hold the partition (default), or Restart it from where the logs part, which is
-	// the first message of a new topic, and where it is not known exactly. What was seen is a duplicate. A log that was cut
-	// off is held all the same where messages are known by their positions, which others have now.
+	// OnReset is what happens where a topic was deleted and created again, or its log is not the one that was read any
+	// more, as after an unclean leader election: Hold the partition (default), or Restart it from where the logs part,
+	// which is the first message of a new topic, and where it is not known exactly. What was seen is a duplicate. A log
+	// that was cut off is held all the same where messages are known by their positions, which others have now.
 	OnReset Policy
 	// OnPostgresBehind is what happens where the position in Postgres is lower than the committed offset, as after
 	// a failover or a restore that lost transactions: start from the Position (default), or trust the Committed
@@ -69,14 +60,15 @@ type Config struct {
 	// MaxParked is how many of a partition's messages may be parked for later before the partition is held. Default
 	// 100,000.
 	MaxParked int
-	// Transactions is how many batches are in a transaction at once, in this process. Default 4, or as many as the pool has
-	// connections for: see [handlers.Processor.Connections].
+	// Transactions is how many batches are in a transaction at once, in this process. Default 4, or as many as the pool
+	// has connections for: see [handlers.Processor.Connections].
 	Transactions int
-	// BufferBytes bounds what the process holds of messages: answers of brokers, what is decompressed and fetched ahead, what
-	// is being processed, and what is loaded of parked messages. One message that is larger than half of it may exceed it, and
-	// one batch of a producer as brokers store it. To bound the process limit Go's heap too, which else grows to twice what
-	// it holds: with debug.SetMemoryLimit(BufferBytes + HeapBeside) it takes no more than BufferBytes, one largest message and
-	// 64 MiB, whatever topics hold. `firstseen run` does so by itself. Default DefaultBufferBytes, and at least 4 MiB.
+	// BufferBytes bounds what the process holds of messages: answers of brokers, what is decompressed and fetched ahead,
+	// what is being processed, and what is loaded of parked messages. One message that is larger than half of it may
+	// exceed it, and one batch of a producer as brokers store it. To bound the process limit Go's heap too, which else
+	// grows to twice what it holds: with debug.SetMemoryLimit(BufferBytes + HeapBeside) it takes no more than
+	// BufferBytes, one largest message and 64 MiB, whatever topics hold. `firstseen run` does so by itself. Default
+	// DefaultBufferBytes, and at least 4 MiB.
 	BufferBytes int
 	// FetchWait is how long a broker waits for new records before it answers. Default 500 ms.
 	FetchWait time.Duration
@@ -91,8 +83,6 @@ type Config struct {
 	HeartbeatInterval time.Duration
 	// JoinBackoff is the pause before joining again after a failure. Default 1 s.
 	JoinBackoff time.Duration
-	// RequestTimeout bounds each request to a broker, beyond what it asks the broker to wait. Default 10 s.
-	RequestTimeout time.Duration
 	// DrainTimeout is how long open batches may go on when the partitions are given up. Default 15 s.
 	DrainTimeout time.Duration
 	// CommitInterval is the time between two commits of offsets to Kafka. Default 1 s.
@@ -172,9 +162,7 @@ func (c Config) prepared(registered []string) (Config, error) {
 	c.BufferBytes = max(c.BufferBytes, leastBufferBytes)
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	if len(c.Brokers) == 0 {
-		fault("brokers: at least one address is required")
-	}
+	faults = append(faults, c.check())
 	if err := dedup.CheckName(c.Group); err != nil {
 		fault("group: %w", err)
 	}
@@ -265,7 +253,7 @@ func (c *Config) fetching() fetch.Config {
 }
 
 func (c *Config) setDefaults() {
-	setDefault(&c.ClientID, "firstseen")
+	c.Connection.setDefaults()
 	setDefault(&c.StartAt, Earliest)
 	setDefault(&c.OnLoss, Continue)
 	setDefault(&c.OnReset, Hold)
@@ -281,7 +269,6 @@ func (c *Config) setDefaults() {
 	setDefault(&c.RebalanceTimeout, 60*time.Second)
 	setDefault(&c.HeartbeatInterval, 2*time.Second)
 	setDefault(&c.JoinBackoff, time.Second)
-	setDefault(&c.RequestTimeout, 10*time.Second)
 	setDefault(&c.DrainTimeout, min(15*time.Second, max(time.Second, c.drainLimit())))
 	setDefault(&c.CommitInterval, time.Second)
 	setDefault(&c.MetadataInterval, 5*time.Second)
@@ -310,10 +297,13 @@ func (c *Config) fitPool(asked int, p *handlers.Processor) error {
 	}
 	switch need := p.Connections(c.Transactions); {
 	case need > have:
-		return fmt.Errorf("consumer config: the pool has %d connections and %d are needed, for %d transactions at once, the lane workers, "+
-			"and what the handlers take; set pool_max_conns=%d in the connection string, or MaxConns", have, need, c.Transactions, need)
+		return fmt.Errorf("consumer config: the pool has %d connections and %d are needed, for %d transactions at once, "+
+			"the lane workers, "+
+			"and what the handlers take; set pool_max_conns=%d in the connection string, or MaxConns", have, need,
+			c.Transactions, need)
 	case have < wanted:
-		c.Logger.Warn("the pool has room for few transactions at once; set pool_max_conns in the connection string, or MaxConns",
+		c.Logger.Warn("the pool has room for few transactions at once; set pool_max_conns in the connection string, or "+
+			"MaxConns",
 			"transactions", c.Transactions, "connections", have, "wanted", wanted)
 	}
 	return nil

@@ -36,7 +36,8 @@ func TestConfigReportsEveryFaultAtOnce(t *testing.T) {
 }
 
 func TestConfigNeedsOnlyBrokersAndGroup(t *testing.T) {
-	c, err := Config{Brokers: []string{"localhost:9092"}, Group: "billing"}.prepared([]string{"orders", "refunds"})
+	c, err := Config{Connection: Connection{Brokers: []string{"localhost:9092"}},
+		Group: "billing"}.prepared([]string{"orders", "refunds"})
 	require.NoError(t, err)
 
 	byDefault, err := identity.NewRule()
@@ -46,18 +47,20 @@ func TestConfigNeedsOnlyBrokersAndGroup(t *testing.T) {
 	require.NotNil(t, c.Observe)
 	c.Topics, c.Logger, c.Observe = nil, nil, nil
 	require.Equal(t, Config{
-		Brokers: []string{"localhost:9092"}, Group: "billing", ClientID: "firstseen",
+		Connection: Connection{Brokers: []string{"localhost:9092"}, ClientID: "firstseen",
+			RequestTimeout: 10 * time.Second}, Group: "billing",
 		StartAt: Earliest, OnLoss: Continue, OnReset: Hold, OnPostgresBehind: Position,
 		MaxBatch: 5000, MaxBatchBytes: 4 << 20, MaxParked: 100_000, Transactions: 4, BufferBytes: 64 << 20,
 		FetchWait: 500 * time.Millisecond, FetchBytes: 8 << 20,
 		SessionTimeout: 45 * time.Second, RebalanceTimeout: time.Minute, HeartbeatInterval: 2 * time.Second,
-		JoinBackoff: time.Second, RequestTimeout: 10 * time.Second, DrainTimeout: 15 * time.Second,
+		JoinBackoff: time.Second, DrainTimeout: 15 * time.Second,
 		CommitInterval: time.Second, MetadataInterval: 5 * time.Second,
 	}, c)
 }
 
 func TestNegativeSettingsAreTheDefaults(t *testing.T) {
-	c, err := Config{Brokers: []string{"b"}, Group: "g", MaxBatch: -1, FetchWait: -time.Second, Transactions: -3}.prepared(nil)
+	c, err := Config{Connection: Connection{Brokers: []string{"b"}}, Group: "g", MaxBatch: -1, FetchWait: -time.Second,
+		Transactions: -3}.prepared(nil)
 	require.NoError(t, err)
 	require.Equal(t, 5000, c.MaxBatch)
 	require.Equal(t, 500*time.Millisecond, c.FetchWait)
@@ -66,10 +69,11 @@ func TestNegativeSettingsAreTheDefaults(t *testing.T) {
 
 // The config that the caller holds, and its topics, are the caller's.
 func TestConfigIsNotChangedInPlace(t *testing.T) {
-	given := Config{Brokers: []string{"b"}, Group: "g", Topics: []Topic{{Name: "orders"}}}
+	given := Config{Connection: Connection{Brokers: []string{"b"}}, Group: "g", Topics: []Topic{{Name: "orders"}}}
 	_, err := given.prepared([]string{"orders"})
 	require.NoError(t, err)
-	require.Equal(t, Config{Brokers: []string{"b"}, Group: "g", Topics: []Topic{{Name: "orders"}}}, given)
+	require.Equal(t, Config{Connection: Connection{Brokers: []string{"b"}}, Group: "g",
+		Topics: []Topic{{Name: "orders"}}}, given)
 }
 
 // When a generation ends no heartbeat is sent until the drain is over: it must be over, its cut-off and a last
@@ -87,7 +91,8 @@ func TestDrainEndsBeforeTheGroupGivesThePartitionsAway(t *testing.T) {
 		{"shorter rebalance", Config{RebalanceTimeout: 30 * time.Second}, 11 * time.Second},
 		{"slower heartbeat", Config{SessionTimeout: 30 * time.Second, HeartbeatInterval: 5 * time.Second}, 8 * time.Second},
 		{"session that leaves no time", Config{SessionTimeout: 19 * time.Second}, 0},
-		{"longer session than the default drain needs", Config{SessionTimeout: 2 * time.Minute, RebalanceTimeout: 2 * time.Minute}, 15 * time.Second},
+		{"longer session than the default drain needs", Config{SessionTimeout: 2 * time.Minute,
+			RebalanceTimeout: 2 * time.Minute}, 15 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.config.Brokers, c.config.Group = []string{"b"}, "g"

@@ -56,7 +56,7 @@ func New(cfg Config, processor *handlers.Processor) (*Consumer, error) {
 	if err := cfg.fitPool(asked, processor); err != nil {
 		return nil, err
 	}
-	transport, registry := cfg.transport(), processor.Holds()
+	transport, registry := cfg.Transport(), processor.Holds()
 	c := &Consumer{
 		cfg: cfg, processor: processor, owner: holding.Owner(),
 		log:       cfg.Logger.With("group", cfg.Group),
@@ -278,7 +278,8 @@ func (e *ending) tell(c *Consumer) {
 		if e.unleft != nil {
 			attrs = append(attrs, "group_not_left", e.unleft, "times_out_after", c.cfg.SessionTimeout)
 		}
-		c.log.Warn("ended, and Kafka was not told everything: the positions are in Postgres, so that nothing takes effect again", attrs...)
+		c.log.Warn("ended, and Kafka was not told everything: the positions are in Postgres, so that nothing takes "+
+			"effect again", attrs...)
 	default:
 		c.log.Info("ended: offsets are committed and the group is left")
 	}

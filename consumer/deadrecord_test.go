@@ -12,7 +12,7 @@ import (
 )
 
 func TestDeadTopicMustNotBeRead(t *testing.T) {
-	c := Config{Brokers: []string{"b"}, Group: "g", DeadTopic: "orders"}
+	c := Config{Connection: Connection{Brokers: []string{"b"}}, Group: "g", DeadTopic: "orders"}
 	_, err := c.prepared([]string{"orders", "refunds"})
 	require.ErrorContains(t, err, "dead topic: orders is a topic that is read")
 	c.Topics = []Topic{{Name: "refunds"}}

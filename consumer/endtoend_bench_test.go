@@ -36,7 +36,8 @@ import (
 func BenchmarkEndToEnd(b *testing.B) {
 	addr := consumertest.Kafka(b)
 	server := deduptest.StartServer(b, pgserver.Config{Settings: map[string]string{
-		"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "shared_buffers": "512MB", "max_wal_size": "4GB"}})
+		"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "shared_buffers": "512MB",
+		"max_wal_size": "4GB"}})
 	db := deduptest.Migrated(b, server.DSN("postgres"))
 	_, err := db.Pool.Exec(context.Background(), `create table bench_effects (id uuid, payload bytea);
 		create table bench_seen (id uuid primary key)`)
@@ -48,7 +49,8 @@ func BenchmarkEndToEnd(b *testing.B) {
 		for range rounds {
 			fast = append(fast, ours/benchFirstseen(b, addr, db.Pool, benchTopic(b, addr, ours), ours).Seconds())
 			slow = append(slow, theirs/benchByHand(b, addr, db.Pool, benchTopic(b, addr, theirs), theirs, 1, 0).Seconds())
-			eager = append(eager, theirs/benchByHand(b, addr, db.Pool, benchTopic(b, addr, theirs), theirs, benchPartitions, time.Second).Seconds())
+			eager = append(eager, theirs/benchByHand(b, addr, db.Pool, benchTopic(b, addr, theirs), theirs, benchPartitions,
+				time.Second).Seconds())
 		}
 	}
 	b.ReportMetric(median(fast), "firstseen-msg/s")
@@ -75,7 +77,8 @@ func benchTopic(b *testing.B, addr string, n int) string {
 		for j := range payload {
 			payload[j] = byte(rand.Uint32())
 		}
-		rs[i] = &kgo.Record{Topic: topic, Partition: int32(i % benchPartitions), Key: fmt.Appendf(nil, "key-%d", i%1000), Value: payload,
+		rs[i] = &kgo.Record{Topic: topic, Partition: int32(i % benchPartitions), Key: fmt.Appendf(nil, "key-%d", i%1000),
+			Value:   payload,
 			Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(uuid.NewString())}}}
 	}
 	consumertest.ProduceTo(b, addr, rs...)
@@ -91,19 +94,22 @@ func benchFirstseen(b *testing.B, addr string, pool *pgxpool.Pool, topic string,
 	store, err := dedup.Open(ctx, pool, dedup.Config{Inbox: topic})
 	require.NoError(b, err)
 	registry := &handlers.Registry{}
-	require.NoError(b, registry.Register("bench", handlers.Queue(handlers.QueuedFunc(func(q *pgx.Batch, m dedup.Message) error {
+	require.NoError(b, registry.Register("bench", handlers.Queue(handlers.QueuedFunc(func(q *pgx.Batch,
+		m dedup.Message) error {
 		q.Queue(benchEffect, m.ID, m.Value)
 		return nil
 	})), topic))
 	processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: registry})
 	require.NoError(b, err)
-	c, err := consumer.New(consumer.Config{Brokers: []string{addr}, Group: topic, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, processor)
+	c, err := consumer.New(consumer.Config{Connection: consumer.Connection{Brokers: []string{addr}}, Group: topic,
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, processor)
 	require.NoError(b, err)
 	start := time.Now()
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
 	for processed := 0; processed < n; time.Sleep(2 * time.Millisecond) {
-		require.NoError(b, pool.QueryRow(ctx, `select coalesce(sum(next_offset), 0)::int from firstseen.positions where consumer = $1`, topic).Scan(&processed))
+		require.NoError(b, pool.QueryRow(ctx,
+			`select coalesce(sum(next_offset), 0)::int from firstseen.positions where consumer = $1`, topic).Scan(&processed))
 	}
 	took := time.Since(start)
 	cancel()
@@ -112,7 +118,8 @@ func benchFirstseen(b *testing.B, addr string, pool *pgxpool.Pool, topic string,
 }
 
 // benchByHand is the consumer that firstseen replaces.
-func benchByHand(b *testing.B, addr string, pool *pgxpool.Pool, topic string, n, readers int, commitInterval time.Duration) time.Duration {
+func benchByHand(b *testing.B, addr string, pool *pgxpool.Pool, topic string, n, readers int,
+	commitInterval time.Duration) time.Duration {
 	b.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -20,7 +20,7 @@ func ExampleReader() {
 		&kgo.Record{Topic: "payments", Key: []byte("bob"), Value: []byte("20")})
 
 	ctx := context.Background()
-	reader, err := consumer.NewReader(consumer.ReaderConfig{Brokers: []string{broker}})
+	reader, err := consumer.NewReader(consumer.ReaderConfig{Connection: consumer.Connection{Brokers: []string{broker}}})
 	if err != nil {
 		panic(err)
 	}

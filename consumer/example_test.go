@@ -19,7 +19,8 @@ import (
 
 // bookPayment is the effect. It commits together with the message's ID, or not at all.
 func bookPayment(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
-	tag, err := tx.Exec(ctx, `update accounts set balance = balance + $2::int where name = $1`, string(m.Key), string(m.Value))
+	tag, err := tx.Exec(ctx, `update accounts set balance = balance + $2::int where name = $1`, string(m.Key),
+		string(m.Value))
 	if err == nil && tag.RowsAffected() == 0 {
 		return errors.New("no such account") // nil would say that the message is done
 	}
@@ -33,14 +34,16 @@ func run(ctx context.Context, pool *pgxpool.Pool, broker string) error {
 		return err
 	}
 	var registry handlers.Registry
-	if err := registry.Register("book-payment", handlers.Each(handlers.HandlerFunc(bookPayment)), "payments"); err != nil {
+	if err := registry.Register("book-payment", handlers.Each(handlers.HandlerFunc(bookPayment)),
+		"payments"); err != nil {
 		return err
 	}
 	processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: &registry})
 	if err != nil {
 		return err
 	}
-	return consumer.Run(ctx, consumer.Config{Brokers: []string{broker}, Group: "billing"}, processor)
+	return consumer.Run(ctx, consumer.Config{Connection: consumer.Connection{Brokers: []string{broker}},
+		Group: "billing"}, processor)
 }
 
 func Example() {
@@ -48,7 +51,8 @@ func Example() {
 	defer t.end()
 	pool, broker := deduptest.New(t).Pool, consumertest.NewFake(t).Addr // a program connects to its own
 	consumertest.CreateTopic(t, broker, "payments", 1)
-	_, err := pool.Exec(context.Background(), `create table accounts (name text, balance int); insert into accounts values ('alice', 0)`)
+	_, err := pool.Exec(context.Background(),
+		`create table accounts (name text, balance int); insert into accounts values ('alice', 0)`)
 	if err != nil {
 		panic(err)
 	}
@@ -59,8 +63,10 @@ func Example() {
 
 	// The producer, unsure whether its first attempt arrived, sends the payment again.
 	id := []kgo.RecordHeader{{Key: "message-id", Value: []byte("payment-4711")}}
-	consumertest.Produce(t, broker, &kgo.Record{Topic: "payments", Key: []byte("alice"), Value: []byte("100"), Headers: id})
-	consumertest.Produce(t, broker, &kgo.Record{Topic: "payments", Key: []byte("alice"), Value: []byte("100"), Headers: id})
+	consumertest.Produce(t, broker, &kgo.Record{Topic: "payments", Key: []byte("alice"), Value: []byte("100"),
+		Headers: id})
+	consumertest.Produce(t, broker, &kgo.Record{Topic: "payments", Key: []byte("alice"), Value: []byte("100"),
+		Headers: id})
 
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
@@ -75,7 +81,8 @@ func Example() {
 	var balance int
 	err = pool.QueryRow(context.Background(), `select balance from accounts where name = 'alice'`).Scan(&balance)
 	var waiting string
-	if err := pool.QueryRow(context.Background(), `select raw_id || ': ' || error from firstseen.parked`).Scan(&waiting); err != nil {
+	if err := pool.QueryRow(context.Background(),
+		`select raw_id || ': ' || error from firstseen.parked`).Scan(&waiting); err != nil {
 		panic(err)
 	}
 	fmt.Println("messages:", consumertest.EndOffset(t, broker, "payments", 0))

@@ -3,7 +3,6 @@ package consumer
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/sasl"
 
 	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
@@ -22,14 +20,7 @@ import (
 
 // ReaderConfig says how a Reader reads. Only Brokers is required.
 type ReaderConfig struct {
-	// Brokers are addresses to find the cluster by, host:port. Required.
-	Brokers []string
-	// ClientID is what brokers call this program in their logs. Default "firstseen".
-	ClientID string
-	// TLS, if set, encrypts all connections.
-	TLS *tls.Config
-	// SASL, if set, authenticates all connections.
-	SASL sasl.Mechanism
+	Connection
 
 	// OnLoss is what happens where messages of a range were deleted before they were read: Fail (default), or Continue
 	// with what is left, which is logged with the range of offsets.
@@ -47,8 +38,6 @@ type ReaderConfig struct {
 	FetchWait time.Duration
 	// FetchBytes caps a fetch's answer, compressed. Default 8 MiB.
 	FetchBytes int
-	// RequestTimeout bounds each request to a broker, beyond what it asks the broker to wait. Default 10 s.
-	RequestTimeout time.Duration
 	// MetadataInterval is the time between two looks at the cluster, for leaders that moved. Default 5 s.
 	MetadataInterval time.Duration
 
@@ -77,9 +66,9 @@ type Page struct {
 	Next int64
 }
 
-// Reader reads ranges of topics' partitions, by the way that a [Consumer]'s messages take up to their handlers. It joins
-// no group and commits no offsets, so that consumers go on beside it. Make it with NewReader. It is safe for concurrent
-// use; all that it reads at once shares Concurrency and BufferBytes.
+// Reader reads ranges of topics' partitions, by the way that a [Consumer]'s messages take up to their handlers. It
+// joins no group and commits no offsets, so that consumers go on beside it. Make it with NewReader. It is safe for
+// concurrent use; all that it reads at once shares Concurrency and BufferBytes.
 type Reader struct {
 	cfg       Config
 	transport *kafka.Transport
@@ -97,7 +86,7 @@ func NewReader(cfg ReaderConfig) (*Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reader config: %w", err)
 	}
-	transport := c.transport()
+	transport := c.Transport()
 	return &Reader{
 		cfg: c, transport: transport,
 		wire:      wire.New(transport, c.Brokers, c.ClientID, c.RequestTimeout),
@@ -111,35 +100,31 @@ func NewReader(cfg ReaderConfig) (*Reader, error) {
 // prepared is the config of a consumer that would read in this way.
 func (c *ReaderConfig) prepared() (Config, error) {
 	p := Config{
-		Brokers: c.Brokers, ClientID: c.ClientID, TLS: c.TLS, SASL: c.SASL, OnLoss: cmp.Or(c.OnLoss, Fail),
+		Connection: c.Connection, OnLoss: cmp.Or(c.OnLoss, Fail),
 		MaxBatch: c.MaxBatch, MaxBatchBytes: c.MaxBatchBytes, Transactions: c.Concurrency, BufferBytes: c.BufferBytes,
-		FetchWait: c.FetchWait, FetchBytes: c.FetchBytes, RequestTimeout: c.RequestTimeout,
+		FetchWait: c.FetchWait, FetchBytes: c.FetchBytes,
 		MetadataInterval: c.MetadataInterval, Logger: c.Logger,
 	}
 	p.setDefaults()
-	var faults []error
-	if len(c.Brokers) == 0 {
-		faults = append(faults, errors.New("brokers: at least one address is required"))
-	}
-	faults = append(faults, oneOf("on loss", p.OnLoss, Fail, Continue))
-	return p, errors.Join(faults...)
+	return p, errors.Join(c.check(), oneOf("on loss", p.OnLoss, Fail, Continue))
 }
 
 // Close closes the Reader's connections. Nothing may be reading any more.
 func (r *Reader) Close() { r.transport.CloseIdleConnections() }
 
-// Read hands the messages of the ranges, one range for a partition at most, to f page by page. A partition's pages come
-// in their order, one at a time; those of several partitions come at once, from several goroutines. Once f has returned,
-// a page counts no longer for BufferBytes. Only committed messages are read, and their IDs are found as topic says.
+// Read hands the messages of the ranges, one range for a partition at most, to f page by page. A partition's pages
+// come in their order, one at a time; those of several partitions come at once, from several goroutines. Once f has
+// returned, a page counts no longer for BufferBytes. Only committed messages are read, and their IDs are found as
+// topic says.
 //
 // A range ends at its To, or where its partition ended when Read was called, at its last stable offset: what is
-// produced later, or lies behind a transaction that was open then, is not read. A range that begins there or beyond has
-// no page.
+// produced later, or lies behind a transaction that was open then, is not read. A range that begins there or beyond
+// has no page.
 //
-// Read returns nil when all ranges are read. It returns an error when f does, when ctx ends, when messages were deleted
-// (see ReaderConfig.OnLoss) or can't be decoded, and when the topic or a partition does not exist, is deleted or made
-// anew meanwhile; f's ctx ends then too. Brokers that are away or refuse to answer are asked again, which is logged,
-// until ctx ends. f never runs when Read has returned.
+// Read returns nil when all ranges are read. It returns an error when f does, when ctx ends, when messages were
+// deleted (see ReaderConfig.OnLoss) or can't be decoded, and when the topic or a partition does not exist, is deleted
+// or made anew meanwhile; f's ctx ends then too. Brokers that are away or refuse to answer are asked again, which is
+// logged, until ctx ends. f never runs when Read has returned.
 func (r *Reader) Read(ctx context.Context, topic Topic, ranges []Range, f func(context.Context, Page) error) error {
 	topic, err := readable(topic, ranges)
 	if err == nil {

@@ -36,7 +36,7 @@ func TestPagesHoldNoRecordTwiceWhereTwoLeadersAnswered(t *testing.T) {
 	} {
 		for _, most := range []int{1, 3, 7, 100} {
 			t.Run(fmt.Sprintf("%s, pages of %d", name, most), func(t *testing.T) {
-				r, err := NewReader(ReaderConfig{Brokers: []string{"127.0.0.1:1"}, MaxBatch: most})
+				r, err := NewReader(ReaderConfig{Connection: Connection{Brokers: []string{"127.0.0.1:1"}}, MaxBatch: most})
 				require.NoError(t, err)
 				var got []int64
 				topic, err := readable(Topic{Name: "orders"}, nil)
@@ -49,7 +49,8 @@ func TestPagesHoldNoRecordTwiceWhereTwoLeadersAnswered(t *testing.T) {
 					return nil
 				})
 				defer p.finish()
-				g := &pager{pass: p, partition: fetch.NewPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, topic.message()), end: 35}
+				g := &pager{pass: p, partition: fetch.NewPartition(wire.TopicPartition{Topic: "orders", Partition: 3},
+					wire.Topic{}, topic.message()), end: 35}
 				g.partition.ReadFrom(0, nil)
 				for _, a := range answers {
 					f := recordsAt(a[0], a[1])
@@ -86,7 +87,7 @@ func TestReaderKeepsToItsMemory(t *testing.T) {
 		}
 		ranges = append(ranges, Range{Partition: p, To: 80})
 	}
-	r, err := NewReader(ReaderConfig{Brokers: []string{addr}, BufferBytes: limit, MaxBatch: 1})
+	r, err := NewReader(ReaderConfig{Connection: Connection{Brokers: []string{addr}}, BufferBytes: limit, MaxBatch: 1})
 	require.NoError(t, err)
 	defer r.Close()
 	n := 0

@@ -35,8 +35,8 @@ func newReading(t *testing.T, addr string, partitions int, change func(*consumer
 	r := &reading{stage: &stage{t: t, addr: addr, topic: consumertest.Name(t), partitions: partitions}, book: &logbook{}}
 	consumertest.CreateTopic(t, addr, r.topic, partitions)
 	cfg := consumer.ReaderConfig{
-		Brokers: []string{addr}, Logger: r.book.logger(),
-		RequestTimeout: 2 * time.Second, MetadataInterval: 200 * time.Millisecond, FetchWait: 100 * time.Millisecond,
+		Connection: consumer.Connection{Brokers: []string{addr}, RequestTimeout: 2 * time.Second}, Logger: r.book.logger(),
+		MetadataInterval: 200 * time.Millisecond, FetchWait: 100 * time.Millisecond,
 	}
 	if change != nil {
 		change(&cfg)
@@ -368,11 +368,12 @@ func TestReaderReportsEveryFaultAtOnce(t *testing.T) {
 	require.ErrorContains(t, err, "brokers")
 	require.ErrorContains(t, err, "on loss")
 
-	r, err := consumer.NewReader(consumer.ReaderConfig{Brokers: []string{"127.0.0.1:1"}})
+	r, err := consumer.NewReader(consumer.ReaderConfig{Connection: consumer.Connection{Brokers: []string{"127.0.0.1:1"}}})
 	require.NoError(t, err)
 	err = r.Read(t.Context(), consumer.Topic{Fingerprint: "?"},
 		[]consumer.Range{{Partition: 1, From: 3, To: 2}, {Partition: 2, From: -1}, {Partition: 2}}, nil)
-	for _, fault := range []string{"a name is required", "partition 1: from 3 to 2", "partition 2: from -1", "named twice", "fingerprint"} {
+	for _, fault := range []string{"a name is required", "partition 1: from 3 to 2", "partition 2: from -1",
+		"named twice", "fingerprint"} {
 		require.ErrorContains(t, err, fault)
 	}
 }
@@ -411,7 +412,8 @@ func TestReaderEndsWithItsContext(t *testing.T) {
 	r.fill(10)
 	r.fill(10)
 	ctx, cancel := context.WithCancel(t.Context())
-	err := r.reader.Read(ctx, consumer.Topic{Name: r.topic}, []consumer.Range{{To: 20}}, func(context.Context, consumer.Page) error {
+	err := r.reader.Read(ctx, consumer.Topic{Name: r.topic}, []consumer.Range{{To: 20}}, func(context.Context,
+		consumer.Page) error {
 		cancel()
 		return nil
 	})
@@ -419,7 +421,10 @@ func TestReaderEndsWithItsContext(t *testing.T) {
 }
 
 func TestReaderHasOnePageOfAPartitionOutAndAsManyAsItMayInAll(t *testing.T) {
-	r := newReading(t, consumertest.NewFake(t).Addr, 5, func(c *consumer.ReaderConfig) { c.Concurrency, c.MaxBatch = 3, 5 })
+	r := newReading(t, consumertest.NewFake(t).Addr, 5, func(c *consumer.ReaderConfig) {
+		c.Concurrency, c.MaxBatch = 3,
+			5
+	})
 	r.fill(50)
 	var out, most atomic.Int32
 	var of [5]atomic.Int32

@@ -37,7 +37,8 @@ func (s *stage) replayer(change func(*consumer.ReaderConfig, *handlers.Config)) 
 	pool := deduptest.OpenPool(s.t, s.dsn, nil)
 	store, err := dedup.Open(ctx, pool, dedup.Config{Inbox: s.group, EvictAfter: 500 * time.Millisecond})
 	require.NoError(s.t, err)
-	rc := consumer.ReaderConfig{Brokers: []string{s.addr}, Logger: logger(), MaxBatch: 10, FetchWait: 100 * time.Millisecond}
+	rc := consumer.ReaderConfig{Connection: consumer.Connection{Brokers: []string{s.addr}}, Logger: logger(),
+		MaxBatch: 10, FetchWait: 100 * time.Millisecond}
 	hc := handlers.Config{Store: store, Handlers: &handlers.Registry{}, Logger: logger()}
 	if change != nil {
 		change(&rc, &hc)
@@ -172,7 +173,10 @@ func TestReplayIsNotTakenForAnotherOne(t *testing.T) {
 	r.mustRun(nil)
 	_, err := r.run(func(c *consumer.Replay) { c.From = consumer.OffsetPlace(5) })
 	require.ErrorContains(t, err, `from earliest to latest`)
-	_, err = s.replayer(func(_ *consumer.ReaderConfig, hc *handlers.Config) { s.handling("effect", "later")(hc) }).run(nil)
+	_, err = s.replayer(func(_ *consumer.ReaderConfig, hc *handlers.Config) {
+		s.handling("effect",
+			"later")(hc)
+	}).run(nil)
 	require.ErrorContains(t, err, `handlers effect,later`)
 	require.Equal(t, 20, s.count(`select count(*) from effects`))
 }
@@ -207,7 +211,8 @@ func TestReplayReadsTheRangeThatIsAskedFor(t *testing.T) {
 		{"30", "700", []int32{1}, []int64{10, 10}},
 		{"7h", "latest", nil, []int64{3, 10, 3, 10}},
 		{"earliest", "2h-ago", []int32{0}, []int64{0, 8}},
-		{start.Add(90 * time.Minute).Format(time.RFC3339), start.Add(4 * time.Hour).UTC().Format("2006-01-02 15:04"), nil, []int64{2, 4, 2, 4}},
+		{start.Add(90 * time.Minute).Format(time.RFC3339), start.Add(4 * time.Hour).UTC().Format("2006-01-02 15:04"), nil,
+			[]int64{2, 4, 2, 4}},
 		{"2099-01-01", "latest", nil, []int64{10, 10, 10, 10}},
 		{"2001-01-01", "2001-01-02", nil, []int64{0, 0, 0, 0}},
 	} {
@@ -240,7 +245,8 @@ func TestReplayLeavesToTheGroupWhatItHasNotRead(t *testing.T) {
 	stop()
 	s.fill(10)
 	result := s.replayer(nil).mustRun(nil)
-	require.Equal(t, []operate.ReplayRange{{Partition: 0, To: 10, Next: 10}, {Partition: 1, To: 10, Next: 10}}, result.Ranges)
+	require.Equal(t, []operate.ReplayRange{{Partition: 0, To: 10, Next: 10}, {Partition: 1, To: 10, Next: 10}},
+		result.Ranges)
 	require.Equal(t, handlers.Result{Duplicates: 20}, result.Result)
 	s.start(s.consumer(nil))
 	s.caughtUp()
@@ -266,7 +272,8 @@ func TestReplayBesideALiveGroupTakesEffectOnce(t *testing.T) {
 	s := newStage(t, consumertest.NewFake(t).Addr, 2)
 	consumertest.Produce(t, s.addr, s.copies(100)...)
 	s.start(s.consumer(func(cc *consumer.Config, _ *handlers.Config) { cc.StartAt = consumer.Latest }))
-	s.eventually(func() bool { return s.count(`select count(*) from firstseen.positions where next_offset > 0`) == 2 }, "not begun")
+	s.eventually(func() bool { return s.count(`select count(*) from firstseen.positions where next_offset > 0`) == 2 },
+		"not begun")
 	produced := make(chan struct{})
 	go func() {
 		defer close(produced)
@@ -343,14 +350,16 @@ func TestReplaySetsApartWhatTheProcessDiedOver(t *testing.T) {
 	consumertest.Produce(t, s.addr, s.records(15, 7)...)
 	ctx, cancel := context.WithCancel(context.Background())
 	r := s.replayer(nil)
-	_, err := r.reader.Replay(ctx, r.processor, r.replay(func(c *consumer.Replay) { c.Progress = func(consumer.ReplayResult) { cancel() } }))
+	_, err := r.reader.Replay(ctx, r.processor,
+		r.replay(func(c *consumer.Replay) { c.Progress = func(consumer.ReplayResult) { cancel() } }))
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, 10, s.count(`select next_offset from firstseen.positions`))
 	s.exec(`update firstseen.positions set fruitless = 3`) // as deaths leave it
 	result := s.replayer(nil).mustRun(nil)
 	require.Equal(t, handlers.Result{Parked: 5}, result.Result)
 	require.Zero(t, s.count(`select sum(attempts) from firstseen.parked`))
-	require.Equal(t, s.count(`select count(*) from firstseen.lanes`), s.count(`select count(*) from firstseen.lanes where claims = 1`))
+	require.Equal(t, s.count(`select count(*) from firstseen.lanes`),
+		s.count(`select count(*) from firstseen.lanes where claims = 1`))
 }
 
 func TestReplaySaysWhichMessagesAreGone(t *testing.T) {
@@ -388,7 +397,10 @@ func TestReplayThatIsResumedAfterItsEndWasDeletedComesToAnEnd(t *testing.T) {
 	_, err = r.run(upTo30)
 	require.ErrorContains(t, err, "to 29 were deleted before they were read")
 
-	result := s.replayer(func(rc *consumer.ReaderConfig, _ *handlers.Config) { rc.OnLoss = consumer.Continue }).mustRun(upTo30)
+	result := s.replayer(func(rc *consumer.ReaderConfig,
+		_ *handlers.Config) {
+		rc.OnLoss = consumer.Continue
+	}).mustRun(upTo30)
 	require.True(t, result.Resumed)
 	require.Zero(t, result.Read)
 	s.requireOnce(int(first.Read))
@@ -419,9 +431,11 @@ func TestPreviewOfAReplayWritesNothingAndCountsWhatTheReplayDoes(t *testing.T) {
 	consumertest.Produce(t, s.addr, rs[:90]...)
 	stop := s.start(s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
 		cc.Topics = []consumer.Topic{{Name: s.topic, Fingerprint: identity.FingerprintBytes}}
-		require.NoError(t, hc.Handlers.Register("effect", handlers.BatchHandlerFunc(func(_ context.Context, _ pgx.Tx, ms []dedup.Message) error {
+		require.NoError(t, hc.Handlers.Register("effect", handlers.BatchHandlerFunc(func(_ context.Context, _ pgx.Tx,
+			ms []dedup.Message) error {
 			if i := slices.IndexFunc(ms, func(m dedup.Message) bool { return m.Offset%9 == 0 }); i >= 0 {
-				return &handlers.MessageError{Topic: s.topic, Partition: ms[i].Partition, Offset: ms[i].Offset, Err: handlers.Permanent(errors.New("no"))}
+				return &handlers.MessageError{Topic: s.topic, Partition: ms[i].Partition, Offset: ms[i].Offset,
+					Err: handlers.Permanent(errors.New("no"))}
 			}
 			return nil
 		}), s.topic))
@@ -457,7 +471,8 @@ func (s *stage) looker(change func(*consumer.ReaderConfig, *handlers.Config)) *r
 	store, err := dedup.Attach(context.Background(), pool, dedup.Config{Inbox: s.group})
 	require.NoError(s.t, err)
 	hc := handlers.Config{Store: store, Handlers: &handlers.Registry{}, Logger: logger()}
-	rc := consumer.ReaderConfig{Brokers: []string{s.addr}, Logger: logger(), MaxBatch: 10}
+	rc := consumer.ReaderConfig{Connection: consumer.Connection{Brokers: []string{s.addr}}, Logger: logger(),
+		MaxBatch: 10}
 	change(&rc, &hc)
 	r := &replayer{stage: s}
 	r.processor, err = handlers.NewProcessor(hc)

@@ -58,7 +58,8 @@ func newStage(t testing.TB, addr string, partitions int) *stage {
 
 func newStageOn(t testing.TB, addr string, partitions int, db *deduptest.DB) *stage {
 	t.Helper()
-	s := &stage{t: t, addr: addr, partitions: partitions, topic: consumertest.Name(t), group: consumertest.Name(t), dsn: db.DSN, pool: db.Pool}
+	s := &stage{t: t, addr: addr, partitions: partitions, topic: consumertest.Name(t), group: consumertest.Name(t),
+		dsn: db.DSN, pool: db.Pool}
 	consumertest.CreateTopic(t, addr, s.topic, partitions)
 	s.exec(effectsTable)
 	return s
@@ -91,9 +92,11 @@ func (s *stage) consumer(change func(*consumer.Config, *handlers.Config)) *consu
 	s.t.Helper()
 	ctx := context.Background()
 	pool := deduptest.OpenPool(s.t, s.dsn, func(c *pgxpool.Config) { dedup.PreparePool(c, s.silence) })
-	store, err := dedup.Open(ctx, pool, dedup.Config{Inbox: s.group, EvictAfter: 500 * time.Millisecond, AnswerTimeout: s.silence})
+	store, err := dedup.Open(ctx, pool, dedup.Config{Inbox: s.group, EvictAfter: 500 * time.Millisecond,
+		AnswerTimeout: s.silence})
 	require.NoError(s.t, err)
-	hc := handlers.Config{Store: store, Handlers: &handlers.Registry{}, Logger: logger(), PausePoll: 50 * time.Millisecond}
+	hc := handlers.Config{Store: store, Handlers: &handlers.Registry{}, Logger: logger(),
+		PausePoll: 50 * time.Millisecond}
 	cc := quick(s.addr, s.group)
 	if change != nil {
 		change(&cc, &hc)
@@ -111,9 +114,10 @@ func (s *stage) consumer(change func(*consumer.Config, *handlers.Config)) *consu
 // quick is a config with short times.
 func quick(addr, group string) consumer.Config {
 	return consumer.Config{
-		Brokers: []string{addr}, Group: group, Logger: logger(),
+		Connection: consumer.Connection{Brokers: []string{addr}, RequestTimeout: 2 * time.Second}, Group: group,
+		Logger:         logger(),
 		SessionTimeout: 15 * time.Second, RebalanceTimeout: 15 * time.Second, HeartbeatInterval: 200 * time.Millisecond,
-		RequestTimeout: 2 * time.Second, CommitInterval: 100 * time.Millisecond, MetadataInterval: time.Second,
+		CommitInterval: 100 * time.Millisecond, MetadataInterval: time.Second,
 		JoinBackoff: 200 * time.Millisecond, FetchWait: 100 * time.Millisecond,
 	}
 }
@@ -169,7 +173,8 @@ func (s *stage) record(key, value, id string) *kgo.Record {
 // caughtUp waits until the group's offsets are at the topic's end.
 func (s *stage) caughtUp() {
 	s.t.Helper()
-	require.Eventually(s.t, s.isCaughtUp, 90*time.Second, 50*time.Millisecond, "the group's offsets did not reach the topic's end")
+	require.Eventually(s.t, s.isCaughtUp, 90*time.Second, 50*time.Millisecond,
+		"the group's offsets did not reach the topic's end")
 }
 
 func (s *stage) isCaughtUp() bool {

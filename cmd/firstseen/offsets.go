@@ -42,7 +42,8 @@ type clusterOf struct {
 func (c *clusterOf) addFlags(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&c.file, "config", "", "config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
-	flags.StringVar(&c.dsn, "dsn", "", "connection `string`, instead of the config's; the role firstseen_operator is enough")
+	flags.StringVar(&c.dsn, "dsn", "", "connection `string`, instead of the config's; the role firstseen_operator is "+
+		"enough")
 	flags.BoolVar(&c.json, "json", false, "print JSON")
 }
 
@@ -89,8 +90,7 @@ func (c *clusterOf) with(cmd *cobra.Command, do func(context.Context, config.Con
 
 // newCluster asks the brokers that the consumer would.
 func newCluster(s consumer.Config) (*consumer.Cluster, error) {
-	return consumer.NewCluster(consumer.ClusterConfig{Brokers: s.Brokers, ClientID: s.ClientID, TLS: s.TLS, SASL: s.SASL,
-		RequestTimeout: s.RequestTimeout, Logger: s.Logger})
+	return consumer.NewCluster(consumer.ClusterConfig{Connection: s.Connection, Logger: s.Logger})
 }
 
 func newOffsets() *cobra.Command {

@@ -89,12 +89,15 @@ func newReplay() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd, args[0]) },
 	}
 	r.addFlags(cmd)
-	cmd.PersistentFlags().Lookup("dsn").Usage = "connection `string`, instead of the config's; with --dry-run the role firstseen_operator is enough"
+	cmd.PersistentFlags().Lookup("dsn").Usage = "connection `string`, instead of the config's; with --dry-run the " +
+		"role firstseen_operator is enough"
 	flags := cmd.Flags()
 	flags.StringVar(&r.from, "from", "", "`place` to begin at; required")
 	flags.StringVar(&r.to, "to", string(consumer.Latest), "`place` to end at")
-	flags.Int32SliceVar(&r.partitions, "partitions", nil, "`numbers` of the partitions, separated by commas (default all)")
-	flags.StringVar(&r.handler, "handler", "", "`name` of the only handler to give messages to (default all of the topic)")
+	flags.Int32SliceVar(&r.partitions, "partitions", nil, "`numbers` of the partitions, separated by commas (default "+
+		"all)")
+	flags.StringVar(&r.handler, "handler", "", "`name` of the only handler to give messages to (default all of the "+
+		"topic)")
 	flags.StringVar(&r.name, "name", "", "`name` to keep its progress under (default the topic's, and the handler's)")
 	flags.StringVar(&r.onLoss, "on-loss", string(consumer.Fail),
 		"`what` to do where messages are not in Kafka any more: fail, or continue")
@@ -122,7 +125,8 @@ func (r *replay) asked(cmd *cobra.Command, cfg config.Config, topic string) (ask
 	if r.rate < 0 {
 		return ask, usage(cmd, "--rate: %d is below 0", r.rate)
 	}
-	ask.Group, ask.Partitions, ask.Rate, ask.Fresh, ask.MaxParked = cfg.Group, r.partitions, r.rate, r.fresh, cfg.MaxParked
+	ask.Group, ask.Partitions, ask.Rate, ask.Fresh, ask.MaxParked = cfg.Group, r.partitions, r.rate, r.fresh,
+		cfg.MaxParked
 	ask.Name = r.name
 	if ask.Name == "" {
 		ask.Name = strings.TrimSuffix(topic+"/"+r.handler, "/")
@@ -206,9 +210,9 @@ func (r *replay) replay(ctx context.Context, cmd *cobra.Command, cfg config.Conf
 func (r *replay) reader(s consumer.Config) (*consumer.Reader, error) {
 	boundMemory(s.BufferBytes)
 	return consumer.NewReader(consumer.ReaderConfig{
-		Brokers: s.Brokers, ClientID: s.ClientID, TLS: s.TLS, SASL: s.SASL, OnLoss: consumer.Policy(r.onLoss),
+		Connection: s.Connection, OnLoss: consumer.Policy(r.onLoss),
 		MaxBatch: s.MaxBatch, MaxBatchBytes: s.MaxBatchBytes, Concurrency: s.Transactions, BufferBytes: s.BufferBytes,
-		FetchWait: s.FetchWait, FetchBytes: s.FetchBytes, RequestTimeout: s.RequestTimeout,
+		FetchWait: s.FetchWait, FetchBytes: s.FetchBytes,
 		MetadataInterval: s.MetadataInterval, Logger: s.Logger,
 	})
 }

@@ -24,11 +24,11 @@ func newShortShop(t *testing.T) *shop {
 	return s
 }
 
-// setBack has the group stand at the beginning of the topic, in Kafka. It has no members any more: the broker is told so of
-// those that were killed.
+// setBack has the group stand at the beginning of the topic, in Kafka. It has no members any more: the broker is told
+// so of those that were killed.
 func (s *shop) setBack() {
 	s.t.Helper()
-	cluster, err := consumer.NewCluster(consumer.ClusterConfig{Brokers: []string{s.addr}})
+	cluster, err := consumer.NewCluster(consumer.ClusterConfig{Connection: consumer.Connection{Brokers: []string{s.addr}}})
 	require.NoError(s.t, err)
 	defer cluster.Close()
 	client, err := kgo.NewClient(kgo.SeedBrokers(s.addr))
@@ -54,8 +54,8 @@ func (s *shop) exec(sql string) {
 	require.NoError(s.t, err)
 }
 
-// A hundred messages are processed, the process is killed before it commits an offset, and is away for longer than IDs are
-// kept: it is given them all again.
+// A hundred messages are processed, the process is killed before it commits an offset, and is away for longer than IDs
+// are kept: it is given them all again.
 func TestStartupCleanupForgetsNoIDBeforeItsRedelivery(t *testing.T) {
 	s := newShortShop(t)
 	s.setBack()
@@ -76,7 +76,8 @@ func TestStartupCleanupForgetsNoIDBeforeItsRedelivery(t *testing.T) {
 	p := start(t, keeping, "run")
 	eventually(t, func() bool { return strings.Contains(p.log.String(), "retention: ") })
 	eventually(t, func() bool {
-		return consumertest.CommittedOffset(t, s.addr, s.group, s.topic, 0)+consumertest.CommittedOffset(t, s.addr, s.group, s.topic, 1) == 100
+		return consumertest.CommittedOffset(t, s.addr, s.group, s.topic, 0)+consumertest.CommittedOffset(t, s.addr,
+			s.group, s.topic, 1) == 100
 	})
 	p.signal(syscall.SIGTERM)
 	require.Equal(t, exitOK, p.exit())
@@ -103,7 +104,8 @@ func TestRetentionPlanAndRunSayWhatGoesAndWhatIsKeptAndWhy(t *testing.T) {
 	require.Equal(t, exitOK, p.exit())
 	s.exec(`update firstseen.message_dedup set first_seen_at = now() - interval '1 day'`)
 	conf := func(retention string) {
-		require.NoError(t, os.WriteFile(p.config, []byte(s.config(s.db.DSN)+"timeouts: {commit_interval: 1ms}\nretention: "+retention+"\n"), 0o600))
+		require.NoError(t, os.WriteFile(p.config, []byte(s.config(s.db.DSN)+"timeouts: {commit_interval: "+
+			"1ms}\nretention: "+retention+"\n"), 0o600))
 	}
 	run := func(code int, args ...string) (stdout, stderr string) {
 		t.Helper()
@@ -117,7 +119,8 @@ func TestRetentionPlanAndRunSayWhatGoesAndWhatIsKeptAndWhy(t *testing.T) {
 	conf("{ids: 2h}")
 	stdout, _ := run(exitOK, "plan")
 	require.Regexp(t, `(?m)^book +2h0m0s +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +10 +kept: see below$`, stdout)
-	require.Contains(t, stdout, "- topic "+s.topic+" may hold messages for 2h10m0s (retention.ms 1h0m0s, segment.ms 10m0s, and an hour for clocks)")
+	require.Contains(t, stdout, "- topic "+s.topic+" may hold messages for 2h10m0s (retention.ms 1h0m0s, segment.ms "+
+		"10m0s, and an hour for clocks)")
 	_, stderr = run(exitFailure, "run", "--why", "test")
 	require.Contains(t, stderr, "IDs are kept, because their messages may come again: topic "+s.topic)
 	conf("{ids: 3h, inbox: 1d}")
@@ -136,6 +139,7 @@ func TestRetentionPlanAndRunSayWhatGoesAndWhatIsKeptAndWhy(t *testing.T) {
 	stdout, _ = run(exitOK, "run", "--why", "disk is full", "--actor", "eve")
 	require.Equal(t, "10 IDs forgotten, 0 days of the inbox dropped (0 B)\n", stdout)
 	var n int
-	require.NoError(t, s.db.Pool.QueryRow(t.Context(), `select count(*) from firstseen.audit where (actor, action, why) = ('eve', 'forget', 'disk is full')`).Scan(&n))
+	require.NoError(t, s.db.Pool.QueryRow(t.Context(),
+		`select count(*) from firstseen.audit where (actor, action, why) = ('eve', 'forget', 'disk is full')`).Scan(&n))
 	require.Equal(t, 1, n)
 }

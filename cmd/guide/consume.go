@@ -43,12 +43,14 @@ func consume(ctx context.Context, pool *pgxpool.Pool, broker string) error {
 		return err
 	}
 	var registry handlers.Registry
-	if err := registry.Register("book-payment", handlers.Each(handlers.HandlerFunc(bookPayment)), "payments"); err != nil {
+	if err := registry.Register("book-payment", handlers.Each(handlers.HandlerFunc(bookPayment)),
+		"payments"); err != nil {
 		return err
 	}
 	processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: &registry})
 	if err != nil {
 		return err
 	}
-	return consumer.Run(ctx, consumer.Config{Brokers: []string{broker}, Group: "billing"}, processor)
+	return consumer.Run(ctx, consumer.Config{Connection: consumer.Connection{Brokers: []string{broker}},
+		Group: "billing"}, processor)
 }

@@ -155,8 +155,9 @@ func (j job) consumer(ctx context.Context, pool *pgxpool.Pool) (*consumer.Consum
 	if !j.Unlimited {
 		debug.SetMemoryLimit(int64(cmp.Or(j.BufferBytes, consumer.DefaultBufferBytes)) + consumer.HeapBeside)
 	}
-	return consumer.New(consumer.Config{Brokers: j.Brokers, Group: j.Group, Transactions: j.Transactions,
-		BufferBytes: j.BufferBytes, HeartbeatInterval: j.Heartbeat, Logger: quiet}, processor)
+	return consumer.New(consumer.Config{Connection: consumer.Connection{Brokers: j.Brokers}, Group: j.Group,
+		Transactions: j.Transactions,
+		BufferBytes:  j.BufferBytes, HeartbeatInterval: j.Heartbeat, Logger: quiet}, processor)
 }
 
 const progress = `select coalesce(sum(next_offset), 0)::bigint, count(owner) from firstseen.positions where consumer = $1`

@@ -44,7 +44,8 @@ func fetch(ctx context.Context, l *lab) error {
 }
 
 // fetchRounds has all readers read the same topic: reading takes nothing from it.
-func (l *lab) fetchRounds(ctx context.Context, codec *kgo.CompressionCodec, withPeers bool) (map[string]series, error) {
+func (l *lab) fetchRounds(ctx context.Context, codec *kgo.CompressionCodec, withPeers bool) (
+	map[string]series, error) {
 	messages := l.pick(400_000, 60_000)
 	topic, err := l.topic(ctx, topicSpec{messages: messages, codec: codec})
 	if err != nil {
@@ -90,7 +91,8 @@ func (l *lab) reportFetch(all map[string]series, codec string, withPeers bool) e
 // read takes all messages of the job's topic out of a Reader.
 func (j job) read(ctx context.Context) (o outcome, err error) {
 	start := time.Now()
-	r, err := consumer.NewReader(consumer.ReaderConfig{Brokers: j.Brokers, BufferBytes: j.BufferBytes})
+	r, err := consumer.NewReader(consumer.ReaderConfig{Connection: consumer.Connection{Brokers: j.Brokers},
+		BufferBytes: j.BufferBytes})
 	if err != nil {
 		return o, err
 	}

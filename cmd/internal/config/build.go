@@ -37,14 +37,15 @@ func (c Config) Consumer(log *slog.Logger) (consumer.Config, error) {
 func (c Config) settings() consumer.Config {
 	t := c.Timeouts
 	return consumer.Config{
-		Brokers: c.Kafka.Brokers, Group: c.Group, ClientID: c.Kafka.ClientID,
-		StartAt: consumer.StartAt(c.StartAt), OnLoss: consumer.Policy(c.OnLoss), OnReset: consumer.Policy(c.OnReset),
+		Connection: consumer.Connection{Brokers: c.Kafka.Brokers, ClientID: c.Kafka.ClientID, RequestTimeout: t.Request},
+		Group:      c.Group,
+		StartAt:    consumer.StartAt(c.StartAt), OnLoss: consumer.Policy(c.OnLoss), OnReset: consumer.Policy(c.OnReset),
 		OnPostgresBehind: consumer.Policy(c.OnPostgresBehind),
 		MaxParked:        c.MaxParked, DeadTopic: c.DeadLetterTopic,
 		MaxBatch: c.Batch.Messages, MaxBatchBytes: int(c.Batch.Bytes), Transactions: c.Batch.Transactions,
 		BufferBytes: int(c.Fetch.Buffer), FetchWait: c.Fetch.Wait, FetchBytes: int(c.Fetch.Bytes),
 		SessionTimeout: t.Session, RebalanceTimeout: t.Rebalance, HeartbeatInterval: t.Heartbeat,
-		JoinBackoff: t.JoinBackoff, RequestTimeout: t.Request, DrainTimeout: t.Drain,
+		JoinBackoff: t.JoinBackoff, DrainTimeout: t.Drain,
 		CommitInterval: t.CommitInterval, MetadataInterval: t.MetadataInterval,
 	}
 }

@@ -25,11 +25,13 @@ func TestConsumerGetsWhatTheConfigSays(t *testing.T) {
 	require.NotNil(t, got.Topics[1].Identity)
 	got.Topics = nil
 	require.Equal(t, consumer.Config{
-		Brokers: []string{"kafka-1:9092", "kafka-2:9092"}, Group: "billing", ClientID: "billing",
-		StartAt: consumer.Latest, OnLoss: consumer.Hold, OnReset: consumer.Restart, OnPostgresBehind: consumer.Committed, MaxParked: 5000,
-		MaxBatch: 500, MaxBatchBytes: 1 << 20, Transactions: 8, BufferBytes: 128 << 20, FetchWait: 250 * time.Millisecond,
+		Connection: consumer.Connection{Brokers: []string{"kafka-1:9092", "kafka-2:9092"}, ClientID: "billing",
+			RequestTimeout: 5 * time.Second}, Group: "billing",
+		StartAt: consumer.Latest, OnLoss: consumer.Hold, OnReset: consumer.Restart, OnPostgresBehind: consumer.Committed,
+		MaxParked: 5000,
+		MaxBatch:  500, MaxBatchBytes: 1 << 20, Transactions: 8, BufferBytes: 128 << 20, FetchWait: 250 * time.Millisecond,
 		FetchBytes: 65536, SessionTimeout: 30 * time.Second, RebalanceTimeout: 40 * time.Second,
-		HeartbeatInterval: time.Second, JoinBackoff: 2 * time.Second, RequestTimeout: 5 * time.Second,
+		HeartbeatInterval: time.Second, JoinBackoff: 2 * time.Second,
 		DrainTimeout: 10 * time.Second, CommitInterval: 3 * time.Second, MetadataInterval: 4 * time.Second, Logger: log,
 	}, got)
 	require.Equal(t, "shared", c.Store().Inbox)
@@ -82,7 +84,8 @@ func TestTLSFilesThatCannotServeAreFaults(t *testing.T) {
 }
 
 func TestSASLReachesTheConsumer(t *testing.T) {
-	for text, want := range map[string]string{"plain": "PLAIN", "scram-sha-256": "SCRAM-SHA-256", "scram-sha-512": "SCRAM-SHA-512"} {
+	for text, want := range map[string]string{"plain": "PLAIN", "scram-sha-256": "SCRAM-SHA-256",
+		"scram-sha-512": "SCRAM-SHA-512"} {
 		c, err := loadText(t, minimal, "FIRSTSEEN_KAFKA_SASL_MECHANISM="+text, "FIRSTSEEN_KAFKA_SASL_USERNAME=u",
 			"FIRSTSEEN_KAFKA_SASL_PASSWORD=p")
 		require.NoError(t, err)

@@ -71,9 +71,10 @@ func (s *settings) booking() handlers.Registration {
 // within it, which the config checks, needs 12.
 func (s *settings) consumer() consumer.Config {
 	return consumer.Config{
-		Brokers: s.Brokers, Group: s.Group, ClientID: s.ClientID,
+		Connection:     consumer.Connection{Brokers: s.Brokers, ClientID: s.ClientID, RequestTimeout: 3 * time.Second},
+		Group:          s.Group,
 		SessionTimeout: 12 * time.Second, RebalanceTimeout: 12 * time.Second, HeartbeatInterval: 500 * time.Millisecond,
-		RequestTimeout: 3 * time.Second, DrainTimeout: time.Second, JoinBackoff: 200 * time.Millisecond,
+		DrainTimeout: time.Second, JoinBackoff: 200 * time.Millisecond,
 		CommitInterval: 500 * time.Millisecond, FetchWait: 200 * time.Millisecond,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -230,9 +229,8 @@ func (p *target) join(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p.cluster, err = consumer.NewCluster(consumer.ClusterConfig{Brokers: conf.Brokers,
-			ClientID: cmp.Or(conf.ClientID, "firstseen"),
-			TLS:      conf.TLS, SASL: conf.SASL, RequestTimeout: p.Timeout * 8 / 10, Logger: conf.Logger})
+		conf.RequestTimeout = p.Timeout * 8 / 10
+		p.cluster, err = consumer.NewCluster(consumer.ClusterConfig{Connection: conf.Connection, Logger: conf.Logger})
 		if err != nil {
 			return err
 		}

@@ -48,13 +48,15 @@ func newPantry(t *testing.T, topicConfig ...string) *pantry {
 	t.Helper()
 	fake := consumertest.NewFake(t)
 	addr := fake.Addr
-	p := &pantry{t: t, fake: fake, db: deduptest.New(t), topic: consumertest.Name(t), group: consumertest.Name(t), log: &deduptest.Log{}}
+	p := &pantry{t: t, fake: fake, db: deduptest.New(t), topic: consumertest.Name(t), group: consumertest.Name(t),
+		log: &deduptest.Log{}}
 	if topicConfig == nil {
 		topicConfig = []string{"retention.ms=86400000", "segment.ms=3600000"}
 	}
 	consumertest.CreateTopic(t, addr, p.topic, 2, topicConfig...)
 	log := slog.New(slog.NewTextHandler(p.log, nil))
-	cluster, err := consumer.NewCluster(consumer.ClusterConfig{Brokers: []string{addr}, Logger: log})
+	cluster, err := consumer.NewCluster(consumer.ClusterConfig{Connection: consumer.Connection{Brokers: []string{addr}},
+		Logger: log})
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
 	store, err := dedup.Open(t.Context(), p.db.Pool, dedup.Config{Inbox: p.group})
@@ -78,7 +80,8 @@ func (p *pantry) process(name string, n int64) *dedup.Position {
 	require.NoError(p.t, err)
 	batch := &dedup.Batch{Position: position, Next: n}
 	for offset := range n {
-		batch.Entries = append(batch.Entries, dedup.Entry{Scope: scopes[0], Message: &dedup.Message{ID: uuid.New(), Topic: p.topic, Offset: offset}})
+		batch.Entries = append(batch.Entries, dedup.Entry{Scope: scopes[0], Message: &dedup.Message{ID: uuid.New(),
+			Topic: p.topic, Offset: offset}})
 	}
 	tx, err := p.Inbox.Store().Accept(p.t.Context(), batch)
 	require.NoError(p.t, err)
@@ -99,7 +102,8 @@ func (p *pantry) exec(sql string, args ...any) {
 
 func (p *pantry) ids() (n int) {
 	p.t.Helper()
-	require.NoError(p.t, p.db.Pool.QueryRow(context.Background(), `select count(*) from firstseen.message_dedup`).Scan(&n))
+	require.NoError(p.t, p.db.Pool.QueryRow(context.Background(),
+		`select count(*) from firstseen.message_dedup`).Scan(&n))
 	return n
 }
 
@@ -158,7 +162,8 @@ func TestReplayThatGoesOnKeepsAllIDs(t *testing.T) {
 
 func TestTopicThatKeepsMessagesForLongerKeepsAllIDs(t *testing.T) {
 	for reason, settings := range map[string][]string{
-		"may hold messages for": {"retention.ms=172800000", "segment.ms=3600000"}, "keeps messages for ever": {"retention.ms=-1"},
+		"may hold messages for":     {"retention.ms=172800000", "segment.ms=3600000"},
+		"keeps messages for ever":   {"retention.ms=-1"},
 		"cleanup.policy is compact": {"cleanup.policy=compact"},
 	} {
 		p := newPantry(t, settings...)
@@ -265,7 +270,8 @@ func TestLoopSaysWhichRoleIsMissing(t *testing.T) {
 	p.Inbox = p.Inbox.On(pool)
 	told := p.round(t.Context(), keep2d, "loop", nil)
 	require.Equal(t, told, p.round(t.Context(), keep2d, "loop", told))
-	require.Equal(t, 1, bytes.Count([]byte(p.log.String()), []byte("grant the role firstseen_retention to this login")), p.log.String())
+	require.Equal(t, 1, bytes.Count([]byte(p.log.String()), []byte("grant the role firstseen_retention to this login")),
+		p.log.String())
 	require.Equal(t, stored, p.ids())
 }
 

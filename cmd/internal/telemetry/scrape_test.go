@@ -55,17 +55,20 @@ func (m meter) Int64Counter(name string, options ...metric.Int64CounterOption) (
 	return m.Meter.Int64Counter(name, options...)
 }
 
-func (m meter) Float64Histogram(name string, options ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
+func (m meter) Float64Histogram(name string, options ...metric.Float64HistogramOption) (
+	metric.Float64Histogram, error) {
 	m.made.note(name)
 	return m.Meter.Float64Histogram(name, options...)
 }
 
-func (m meter) Float64ObservableGauge(name string, options ...metric.Float64ObservableGaugeOption) (metric.Float64ObservableGauge, error) {
+func (m meter) Float64ObservableGauge(name string, options ...metric.Float64ObservableGaugeOption) (
+	metric.Float64ObservableGauge, error) {
 	m.made.note(name)
 	return m.Meter.Float64ObservableGauge(name, options...)
 }
 
-func (m meter) Float64ObservableCounter(name string, options ...metric.Float64ObservableCounterOption) (metric.Float64ObservableCounter, error) {
+func (m meter) Float64ObservableCounter(name string, options ...metric.Float64ObservableCounterOption) (
+	metric.Float64ObservableCounter, error) {
 	m.made.note(name)
 	return m.Meter.Float64ObservableCounter(name, options...)
 }
@@ -110,13 +113,16 @@ func run(t *testing.T, records []*kgo.Record, done func(handlers.Totals) bool) (
 	require.NoError(t, registry.Add(handlers.Registration{Name: "book", Topics: []string{topic}, Handler: failing(),
 		Retry: handlers.Retry{Base: time.Millisecond, Cap: time.Millisecond}}))
 	quiet := slog.New(slog.DiscardHandler)
-	processor, err := handlers.NewProcessor(handlers.Config{Store: p.store, Handlers: &registry, Logger: quiet, MeterProvider: p.made,
-		LanePoll: 5 * time.Millisecond})
+	processor, err := handlers.NewProcessor(handlers.Config{Store: p.store, Handlers: &registry, Logger: quiet,
+		MeterProvider: p.made,
+		LanePoll:      5 * time.Millisecond})
 	require.NoError(t, err)
-	c, err := consumer.New(consumer.Config{Brokers: []string{addr}, Group: group, Logger: quiet, MeterProvider: p.made,
+	c, err := consumer.New(consumer.Config{Connection: consumer.Connection{Brokers: []string{addr}}, Group: group,
+		Logger: quiet, MeterProvider: p.made,
 		CommitInterval: 50 * time.Millisecond, FetchWait: 50 * time.Millisecond}, processor)
 	require.NoError(t, err)
-	gauges := NewGauges(GaugesConfig{Inbox: operate.Of(p.store), Window: NewWindow(func() time.Duration { return time.Minute }, processor.Totals),
+	gauges := NewGauges(GaugesConfig{Inbox: operate.Of(p.store),
+		Window:   NewWindow(func() time.Duration { return time.Minute }, processor.Totals),
 		Capacity: func() int64 { return 1 << 40 }, MeterProvider: p.made, Logger: quiet})
 	gauges.backlog.every = 50 * time.Millisecond
 	var s scraped
@@ -213,8 +219,8 @@ func TestScrapeTellsWhatHappened(t *testing.T) {
 	requireCatalogued(t, p, s)
 }
 
-// requireCatalogued checks that all instruments were made and no other, and that nothing has a label that the catalogue
-// does not name.
+// requireCatalogued checks that all instruments were made and no other, and that nothing has a label that the
+// catalogue does not name.
 func requireCatalogued(t *testing.T, p *program, s scraped) {
 	want := map[string]bool{}
 	labels := map[string][]string{}
