@@ -34,7 +34,7 @@ type caution struct {
 	left    int  // so many messages more are set apart
 	moved   bool // a batch was committed
 	excused bool
-	handled int64 // where the position stood when it was acquired, if reading begins below: what lies between is no progress
+	handled int64 // see handledTo
 
 	failedAt int64 // the position of the last batch that failed as if Postgres was away, and what it failed with
 	sign     failure.Sign
@@ -56,9 +56,16 @@ func (c *caution) begin(next int64, messages int) {
 	c.left = messages
 }
 
+// handledTo says where the position stood when it was acquired, where reading begins below: what lies between is no
+// progress.
+func (c *caution) handledTo(next int64) { c.handled = next }
+
+// suspects says that the next messages are set apart.
+func (c *caution) suspects() bool { return c.left > 0 }
+
 // process takes a batch through its transaction.
 func (c *caution) process(ctx context.Context, b handlers.Batch) (handlers.Result, error) {
-	b.Apart = c.left > 0
+	b.Apart = c.suspects()
 	r, err := c.processor.Process(ctx, b)
 	if err == nil {
 		c.times = 0

@@ -118,3 +118,12 @@ func TestConfigFaultsKeepNewFromMakingAConsumer(t *testing.T) {
 	require.Nil(t, c)
 	require.EqualError(t, err, "consumer config: brokers: at least one address is required")
 }
+
+func TestDeadTopicMustNotBeRead(t *testing.T) {
+	c := Config{Connection: Connection{Brokers: []string{"b"}}, Group: "g", DeadTopic: "orders"}
+	_, err := c.prepared([]string{"orders", "refunds"})
+	require.ErrorContains(t, err, "dead topic: orders is a topic that is read")
+	c.Topics = []Topic{{Name: "refunds"}}
+	_, err = c.prepared([]string{"orders", "refunds"})
+	require.NoError(t, err)
+}

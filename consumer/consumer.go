@@ -113,7 +113,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	c.processor.Draw(c.memory)
 	wg.Go(func() { c.processor.RunLanes(ctx) })
 	if c.cfg.DeadTopic != "" {
-		wg.Go(func() { newDeadTopic(c).run(ctx) })
+		wg.Go(func() { c.deadLetters().run(ctx) })
 	}
 
 	var last ending
@@ -132,6 +132,16 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 	last.tell(c)
 	return nil
+}
+
+// deadLetters publishes to Config.DeadTopic.
+func (c *Consumer) deadLetters() *publisher {
+	topic := c.cfg.DeadTopic
+	return &publisher{
+		topic: topic, store: c.processor.Store(), wire: c.wire, transport: c.transport, brokers: c.cfg.Brokers,
+		log: c.log.With("dead_topic", topic), hold: c.holds.Place(holds.DeadTopicKind, topic),
+		timeout: c.cfg.RequestTimeout, fresh: c.cfg.MetadataInterval,
+	}
 }
 
 // makePartitions keeps the inbox's partitions made ahead.

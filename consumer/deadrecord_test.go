@@ -11,15 +11,6 @@ import (
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
-func TestDeadTopicMustNotBeRead(t *testing.T) {
-	c := Config{Connection: Connection{Brokers: []string{"b"}}, Group: "g", DeadTopic: "orders"}
-	_, err := c.prepared([]string{"orders", "refunds"})
-	require.ErrorContains(t, err, "dead topic: orders is a topic that is read")
-	c.Topics = []Topic{{Name: "refunds"}}
-	_, err = c.prepared([]string{"orders", "refunds"})
-	require.NoError(t, err)
-}
-
 func TestErrorIsCutBetweenLetters(t *testing.T) {
 	l := &operate.DeadLetter{Error: strings.Repeat("é", 1000)}
 	for n := range 9 {

@@ -24,33 +24,25 @@ import (
 // deadPoll is the time between two looks for dead letters.
 const deadPoll = time.Second
 
-// deadTopic publishes dead letters, from the table: they are in Postgres first and stay there, and a broker that is away
+// publisher publishes dead letters, from the table: they are in Postgres first and stay there, and a broker that is away
 // or refuses one holds up nothing but the publishing. It is one goroutine's.
-type deadTopic struct {
-	name    string
-	store   *dedup.Store
-	wire    *wire.Client
-	client  *kafka.Client
-	log     *slog.Logger
-	timeout time.Duration
-	fresh   time.Duration // how long the partitions are taken for true
+type publisher struct {
+	topic     string
+	store     *dedup.Store
+	wire      *wire.Client
+	transport *kafka.Transport
+	brokers   []string
+	log       *slog.Logger
+	hold      *holds.Place
+	timeout   time.Duration // of a request
+	fresh     time.Duration // how long the partitions are taken for true
 
 	partitions []int
 	lookedUp   time.Time
-	hold       *holds.Place
-}
-
-func newDeadTopic(c *Consumer) *deadTopic {
-	return &deadTopic{
-		name: c.cfg.DeadTopic, store: c.processor.Store(), wire: c.wire, timeout: c.cfg.RequestTimeout, fresh: c.cfg.MetadataInterval,
-		client: &kafka.Client{Addr: kafka.TCP(c.cfg.Brokers...), Transport: c.transport},
-		log:    c.log.With("dead_topic", c.cfg.DeadTopic),
-		hold:   c.holds.Place(holds.DeadTopicKind, c.cfg.DeadTopic),
-	}
 }
 
 // run publishes until ctx ends; what is being published then is finished.
-func (d *deadTopic) run(ctx context.Context) {
+func (d *publisher) run(ctx context.Context) {
 	defer d.hold.Leave()
 	retry := wait.NewBackoff()
 	for ctx.Err() == nil {
@@ -73,7 +65,7 @@ func (d *deadTopic) run(ctx context.Context) {
 
 // publish publishes a chunk and gives its size. It is not cut short at the end of ctx, or the chunk would be published
 // again.
-func (d *deadTopic) publish(ctx context.Context) (int, error) {
+func (d *publisher) publish(ctx context.Context) (int, error) {
 	if err := d.lookUp(ctx); err != nil {
 		return 0, err
 	}
@@ -83,17 +75,17 @@ func (d *deadTopic) publish(ctx context.Context) (int, error) {
 }
 
 // lookUp learns the topic's partitions. No request of ours creates it.
-func (d *deadTopic) lookUp(ctx context.Context) error {
+func (d *publisher) lookUp(ctx context.Context) error {
 	if d.partitions != nil && time.Since(d.lookedUp) < d.fresh {
 		return nil
 	}
-	found, err := d.wire.Metadata(ctx, []string{d.name})
+	found, err := d.wire.Metadata(ctx, []string{d.topic})
 	if err != nil {
 		return holding.Kafka(err)
 	}
-	topic := found[d.name]
+	topic := found[d.topic]
 	if topic.Err != nil || len(topic.Partitions) == 0 {
-		return holding.As(holds.DeadTopic, fmt.Errorf("dead letter topic %s: %w", d.name, cmp.Or(topic.Err, error(kerr.LeaderNotAvailable))))
+		return holding.As(holds.DeadTopic, fmt.Errorf("dead letter topic %s: %w", d.topic, cmp.Or(topic.Err, error(kerr.LeaderNotAvailable))))
 	}
 	d.partitions, d.lookedUp = nil, time.Now()
 	for _, p := range topic.Partitions {
@@ -103,7 +95,7 @@ func (d *deadTopic) lookUp(ctx context.Context) error {
 }
 
 // produce publishes dead letters and waits until all replicas have them.
-func (d *deadTopic) produce(ctx context.Context, letters []operate.DeadLetter) ([]operate.Fate, error) {
+func (d *publisher) produce(ctx context.Context, letters []operate.DeadLetter) ([]operate.Fate, error) {
 	fates := make([]operate.Fate, len(letters))
 	byPartition := map[int][]int{}
 	for i := range letters {
@@ -118,7 +110,7 @@ func (d *deadTopic) produce(ctx context.Context, letters []operate.DeadLetter) (
 }
 
 // partition keeps keys together, where Kafka's own producers would put them, and what has none with its old partition.
-func (d *deadTopic) partition(m *dedup.Message) int {
+func (d *publisher) partition(m *dedup.Message) int {
 	if m.Key == nil {
 		return d.partitions[int(m.Partition)%len(d.partitions)]
 	}
@@ -127,7 +119,7 @@ func (d *deadTopic) partition(m *dedup.Message) int {
 
 // produceTo publishes those letters of one partition that places names. Where the broker refuses them together each
 // half is published by itself, down to the one that it refuses.
-func (d *deadTopic) produceTo(ctx context.Context, partition int, letters []operate.DeadLetter, places []int, fates []operate.Fate) error {
+func (d *publisher) produceTo(ctx context.Context, partition int, letters []operate.DeadLetter, places []int, fates []operate.Fate) error {
 	records := make([]kafka.Record, len(places))
 	for i, place := range places {
 		l := &letters[place]
@@ -156,7 +148,7 @@ func (d *deadTopic) produceTo(ctx context.Context, partition int, letters []oper
 
 // produceCut publishes a letter that was refused whole: compressed if that helps, with less and less of the error, and
 // at last with nothing but its ID.
-func (d *deadTopic) produceCut(ctx context.Context, partition int, l *operate.DeadLetter, err error) (operate.Fate, error) {
+func (d *publisher) produceCut(ctx context.Context, partition int, l *operate.DeadLetter, err error) (operate.Fate, error) {
 	for _, headers := range cuts(l) {
 		if !tooLarge(err) {
 			break
@@ -176,16 +168,17 @@ func (d *deadTopic) produceCut(ctx context.Context, partition int, l *operate.De
 	return operate.Unpublishable, nil
 }
 
-func (d *deadTopic) send(ctx context.Context, partition int, compression kafka.Compression, records ...kafka.Record) error {
-	answer, err := d.client.Produce(ctx, &kafka.ProduceRequest{
-		Topic: d.name, Partition: partition, RequiredAcks: kafka.RequireAll, Compression: compression,
+func (d *publisher) send(ctx context.Context, partition int, compression kafka.Compression, records ...kafka.Record) error {
+	client := &kafka.Client{Addr: kafka.TCP(d.brokers...), Transport: d.transport}
+	answer, err := client.Produce(ctx, &kafka.ProduceRequest{
+		Topic: d.topic, Partition: partition, RequiredAcks: kafka.RequireAll, Compression: compression,
 		Records: kafka.NewRecordReader(records...),
 	})
 	if err == nil {
 		err = answer.Error
 	}
 	if err != nil {
-		return holding.As(holds.DeadTopic, fmt.Errorf("produce to %s/%d: %w", d.name, partition, err))
+		return holding.As(holds.DeadTopic, fmt.Errorf("produce to %s/%d: %w", d.topic, partition, err))
 	}
 	return nil
 }

@@ -121,7 +121,7 @@ func (w *worker) acquire(ctx context.Context) (at wire.Reading, hold, err error)
 	}
 	w.next = at.Offset
 	if at.Offset == begin.offset && at.Offset < w.position.Next {
-		w.caution.handled = w.position.Next
+		w.caution.handledTo(w.position.Next)
 	}
 	w.caution.begin(at.Offset, cfg.MaxBatch)
 	return at, nil, store.Reposition(ctx, w.position, at.Offset, p.TopicID, at.Epoch)
