@@ -10,8 +10,8 @@ import (
 
 // leave says that the worker has come to its end without a death, where nothing that it did says so.
 func (w *worker) leave() {
-	if w.caution != nil {
-		w.caution.leave(w.session.work)
+	if w.guard != nil {
+		w.guard.Leave(w.session.work)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/deadtopic"
 	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
@@ -113,7 +114,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	c.processor.Draw(c.memory)
 	wg.Go(func() { c.processor.RunLanes(ctx) })
 	if c.cfg.DeadTopic != "" {
-		wg.Go(func() { c.deadLetters().run(ctx) })
+		wg.Go(func() { c.deadLetters().Run(ctx) })
 	}
 
 	var last ending
@@ -135,12 +136,12 @@ func (c *Consumer) Run(ctx context.Context) error {
 }
 
 // deadLetters publishes to Config.DeadTopic.
-func (c *Consumer) deadLetters() *publisher {
+func (c *Consumer) deadLetters() *deadtopic.Publisher {
 	topic := c.cfg.DeadTopic
-	return &publisher{
-		topic: topic, store: c.processor.Store(), wire: c.wire, transport: c.transport, brokers: c.cfg.Brokers,
-		log: c.log.With("dead_topic", topic), hold: c.holds.Place(holds.DeadTopicKind, topic),
-		timeout: c.cfg.RequestTimeout, fresh: c.cfg.MetadataInterval,
+	return &deadtopic.Publisher{
+		Topic: topic, Store: c.processor.Store(), Wire: c.wire, Transport: c.transport, Brokers: c.cfg.Brokers,
+		Log: c.log.With("dead_topic", topic), Hold: c.holds.Place(holds.DeadTopicKind, topic),
+		Timeout: c.cfg.RequestTimeout, Fresh: c.cfg.MetadataInterval,
 	}
 }
 

@@ -43,7 +43,7 @@ func (w *worker) unpaused() bool {
 // excuse says in Postgres that the position was acquired and did not move for another reason than a death, unless a
 // message is suspected already: a process that ends while its partition is paused must not make one suspicious.
 func (w *worker) excuse() {
-	if !w.caution.suspects() {
+	if !w.guard.Suspects() {
 		w.leave()
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/firstseen/firstseen/consumer/internal/crashguard"
 	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/operate"
@@ -178,9 +179,9 @@ func (run *replayRun) acquire(ctx context.Context) error {
 		at.Next = position.Next
 		log := run.log.With("partition", at.Partition)
 		part := &replayPart{replayRun: run, position: position, at: at, log: log, limit: run.reader.cfg.MaxBatch,
-			caution: newCaution(run.processor, position, log),
-			hold:    run.reader.holds.Place(holds.ReplayKind, fmt.Sprintf("%s of %s/%d", run.cfg.Name, run.state.Topic, at.Partition))}
-		part.caution.begin(position.Next, part.limit)
+			guard: crashguard.New(run.processor, position, log),
+			hold:  run.reader.holds.Place(holds.ReplayKind, fmt.Sprintf("%s of %s/%d", run.cfg.Name, run.state.Topic, at.Partition))}
+		part.guard.Begin(position.Next, part.limit)
 		run.parts[at.Partition] = part
 	}
 	return nil
@@ -214,7 +215,7 @@ func left(r *operate.Replay) (ranges []Range) {
 
 func (run *replayRun) leave() {
 	for _, part := range run.parts {
-		part.caution.leave(run.work)
+		part.guard.Leave(run.work)
 		part.hold.Leave()
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/firstseen/firstseen/consumer/internal/crashguard"
 	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/dedup"
@@ -22,7 +23,7 @@ type replayPart struct {
 	*replayRun
 	position *dedup.Position
 	at       *operate.ReplayRange
-	caution  *caution
+	guard    *crashguard.Guard
 	log      *slog.Logger
 	hold     *holds.Place
 
@@ -38,7 +39,7 @@ func (p *replayPart) process(ctx context.Context, ms []dedup.Message, next int64
 		if !p.rate.take(ctx, n) || !p.hasRoom(ctx) {
 			return cmp.Or(context.Cause(ctx), errParkedStay)
 		}
-		r, err := p.caution.process(p.work, handlers.Batch{Position: p.position, Next: to, Messages: ms[:n], Replayed: true})
+		r, err := p.guard.Process(p.work, handlers.Batch{Position: p.position, Next: to, Messages: ms[:n], Replayed: true})
 		if err == nil {
 			p.limit = min(p.limit+max(1, p.limit/8), p.reader.cfg.MaxBatch)
 			p.parked += r.Parked
@@ -79,7 +80,7 @@ func (p *replayPart) recover(ctx context.Context, failure error, ms []dedup.Mess
 	case ctx.Err() != nil:
 		return 0, 0, context.Cause(ctx)
 	}
-	p.limit = p.caution.failed(ctx, failure, n, p.limit)
+	p.limit = p.guard.Failed(ctx, failure, n, p.limit)
 	p.hold.Wait(holding.CodeOf(failure), failure, "offset", p.position.Next, "messages", n)
 	retry.Wait(ctx)
 	return 0, p.position.Next, nil

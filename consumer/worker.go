@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/crashguard"
 	"github.com/firstseen/firstseen/consumer/internal/fetch"
 	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/consumer/internal/wait"
@@ -35,9 +36,9 @@ type worker struct {
 	limit    int             // messages a batch; lowered where batches take too long
 	yielded  bool            // nothing is fetched for it while it waits
 
-	caution     *caution  // nil: the position was not acquired
-	parked      int       // messages at most, as counted last and parked since by this worker
-	parkedSince time.Time // when the parked messages have to be counted next; zero: none were parked
+	guard       *crashguard.Guard // nil: the position was not acquired
+	parked      int               // messages at most, as counted last and parked since by this worker
+	parkedSince time.Time         // when the parked messages have to be counted next; zero: none were parked
 }
 
 func newWorker(s *session, p *fetch.Partition) *worker {
@@ -98,7 +99,7 @@ func (w *worker) acquire(ctx context.Context) (at wire.Reading, hold, err error)
 	if w.position, err = store.Acquire(ctx, cfg.Group, p.Topic, p.Partition, s.c.owner); err != nil {
 		return at, nil, err
 	}
-	w.caution = newCaution(s.c.processor, w.position, w.log)
+	w.guard = crashguard.New(s.c.processor, w.position, w.log)
 	if w.position.Evicted > 0 {
 		w.log.Warn("ended transactions that an earlier owner had left open", "transactions", w.position.Evicted)
 	}
@@ -121,9 +122,9 @@ func (w *worker) acquire(ctx context.Context) (at wire.Reading, hold, err error)
 	}
 	w.next = at.Offset
 	if at.Offset == begin.offset && at.Offset < w.position.Next {
-		w.caution.handledTo(w.position.Next)
+		w.guard.HandledTo(w.position.Next)
 	}
-	w.caution.begin(at.Offset, cfg.MaxBatch)
+	w.guard.Begin(at.Offset, cfg.MaxBatch)
 	return at, nil, store.Reposition(ctx, w.position, at.Offset, p.TopicID, at.Epoch)
 }
 
@@ -293,7 +294,7 @@ func (w *worker) decode(records []*wire.Record) {
 func (w *worker) attempt(n int, next int64) error {
 	began := time.Now()
 	ctx, span := w.telemetry.begin(w.session.work, w.messages[:n])
-	result, err := w.caution.process(ctx, handlers.Batch{Position: w.position, Next: next,
+	result, err := w.guard.Process(ctx, handlers.Batch{Position: w.position, Next: next,
 		LeaderEpoch: w.partition.EpochAt(next), Messages: w.messages[:n]})
 	w.telemetry.end(span, began, n, err)
 	if err != nil {
@@ -358,7 +359,7 @@ func (w *worker) recover(err error, n int, retry wait.Backoff) bool {
 		return false
 	}
 	w.telemetry.failed(holding.CodeOf(err))
-	w.limit = w.caution.failed(s.ctx, err, n, w.limit)
+	w.limit = w.guard.Failed(s.ctx, err, n, w.limit)
 	pause := retry.Next()
 	w.partition.WaitFor(err, "offset", w.position.Next, "messages", n)
 	w.yield()

@@ -1,4 +1,6 @@
-package consumer
+// Package deadtopic publishes dead letters to a topic, at least once each: deadtopic.go takes them from the table and
+// sends them, record.go makes the record that a letter becomes.
+package deadtopic
 
 import (
 	"cmp"
@@ -21,71 +23,72 @@ import (
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
-// deadPoll is the time between two looks for dead letters.
-const deadPoll = time.Second
+// poll is the time between two looks for dead letters.
+const poll = time.Second
 
-// publisher publishes dead letters, from the table: they are in Postgres first and stay there, and a broker that is away
-// or refuses one holds up nothing but the publishing. It is one goroutine's.
-type publisher struct {
-	topic     string
-	store     *dedup.Store
-	wire      *wire.Client
-	transport *kafka.Transport
-	brokers   []string
-	log       *slog.Logger
-	hold      *holds.Place
-	timeout   time.Duration // of a request
-	fresh     time.Duration // how long the partitions are taken for true
+// Publisher publishes dead letters, from the table: they are in Postgres first and stay there, and a broker that is
+// away or refuses one holds up nothing but the publishing. It is one goroutine's.
+type Publisher struct {
+	Topic     string
+	Store     *dedup.Store
+	Wire      *wire.Client
+	Transport *kafka.Transport
+	Brokers   []string
+	Log       *slog.Logger
+	Hold      *holds.Place
+	Timeout   time.Duration // of a request
+	Fresh     time.Duration // how long the partitions are taken for true
 
 	partitions []int
 	lookedUp   time.Time
 }
 
-// run publishes until ctx ends; what is being published then is finished.
-func (d *publisher) run(ctx context.Context) {
-	defer d.hold.Leave()
+// Run publishes until ctx ends; what is being published then is finished.
+func (d *Publisher) Run(ctx context.Context) {
+	defer d.Hold.Leave()
 	retry := wait.NewBackoff()
 	for ctx.Err() == nil {
 		n, err := d.publish(ctx)
 		if err != nil {
 			d.partitions = nil
 			if ctx.Err() == nil {
-				d.hold.Wait(holding.CodeOf(err), err)
+				d.Hold.Wait(holding.CodeOf(err), err)
 			}
 			retry.Wait(ctx)
 			continue
 		}
 		retry = wait.NewBackoff()
-		d.hold.End()
+		d.Hold.End()
 		if n == 0 {
-			wait.Sleep(ctx, deadPoll)
+			wait.Sleep(ctx, poll)
 		}
 	}
 }
 
 // publish publishes a chunk and gives its size. It is not cut short at the end of ctx, or the chunk would be published
 // again.
-func (d *publisher) publish(ctx context.Context) (int, error) {
+func (d *Publisher) publish(ctx context.Context) (int, error) {
 	if err := d.lookUp(ctx); err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*d.timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*d.Timeout)
 	defer cancel()
-	return operate.Of(d.store).PublishDead(ctx, d.timeout, d.produce)
+	return operate.Of(d.Store).PublishDead(ctx, d.Timeout, d.produce)
 }
 
 // lookUp learns the topic's partitions. No request of ours creates it.
-func (d *publisher) lookUp(ctx context.Context) error {
-	if d.partitions != nil && time.Since(d.lookedUp) < d.fresh {
+func (d *Publisher) lookUp(ctx context.Context) error {
+	if d.partitions != nil && time.Since(d.lookedUp) < d.Fresh {
 		return nil
 	}
-	found, err := d.wire.Metadata(ctx, []string{d.topic})
+	found, err := d.Wire.Metadata(ctx, []string{d.Topic})
 	if err != nil {
 		return holding.Kafka(err)
 	}
-	topic := found[d.topic]
+	topic := found[d.Topic]
 	if topic.Err != nil || len(topic.Partitions) == 0 {
-		return holding.As(holds.DeadTopic, fmt.Errorf("dead letter topic %s: %w", d.topic, cmp.Or(topic.Err, error(kerr.LeaderNotAvailable))))
+		return holding.As(holds.DeadTopic, fmt.Errorf("dead letter topic %s: %w", d.Topic, cmp.Or(topic.Err,
+			error(kerr.LeaderNotAvailable))))
 	}
 	d.partitions, d.lookedUp = nil, time.Now()
 	for _, p := range topic.Partitions {
@@ -95,7 +98,7 @@ func (d *publisher) lookUp(ctx context.Context) error {
 }
 
 // produce publishes dead letters and waits until all replicas have them.
-func (d *publisher) produce(ctx context.Context, letters []operate.DeadLetter) ([]operate.Fate, error) {
+func (d *Publisher) produce(ctx context.Context, letters []operate.DeadLetter) ([]operate.Fate, error) {
 	fates := make([]operate.Fate, len(letters))
 	byPartition := map[int][]int{}
 	for i := range letters {
@@ -110,7 +113,7 @@ func (d *publisher) produce(ctx context.Context, letters []operate.DeadLetter) (
 }
 
 // partition keeps keys together, where Kafka's own producers would put them, and what has none with its old partition.
-func (d *publisher) partition(m *dedup.Message) int {
+func (d *Publisher) partition(m *dedup.Message) int {
 	if m.Key == nil {
 		return d.partitions[int(m.Partition)%len(d.partitions)]
 	}
@@ -119,7 +122,8 @@ func (d *publisher) partition(m *dedup.Message) int {
 
 // produceTo publishes those letters of one partition that places names. Where the broker refuses them together each
 // half is published by itself, down to the one that it refuses.
-func (d *publisher) produceTo(ctx context.Context, partition int, letters []operate.DeadLetter, places []int, fates []operate.Fate) error {
+func (d *Publisher) produceTo(ctx context.Context, partition int, letters []operate.DeadLetter, places []int,
+	fates []operate.Fate) error {
 	records := make([]kafka.Record, len(places))
 	for i, place := range places {
 		l := &letters[place]
@@ -148,37 +152,39 @@ func (d *publisher) produceTo(ctx context.Context, partition int, letters []oper
 
 // produceCut publishes a letter that was refused whole: compressed if that helps, with less and less of the error, and
 // at last with nothing but its ID.
-func (d *publisher) produceCut(ctx context.Context, partition int, l *operate.DeadLetter, err error) (operate.Fate, error) {
+func (d *Publisher) produceCut(ctx context.Context, partition int, l *operate.DeadLetter, err error) (
+	operate.Fate, error) {
 	for _, headers := range cuts(l) {
 		if !tooLarge(err) {
 			break
 		}
 		compression := smaller(func() kafka.Record { return record(l, headers) })
 		if err = d.send(ctx, partition, compression, record(l, headers)); err == nil {
-			d.log.Warn("dead letter was too large for its topic; published with less about it", "message_id", l.Message.ID)
+			d.Log.Warn("dead letter was too large for its topic; published with less about it", "message_id", l.Message.ID)
 			return operate.Published, nil
 		}
 	}
 	if !refused(err) {
 		return operate.Unpublished, err
 	}
-	d.log.Error("dead letter can't be published, its topic's broker refuses it; it stays in Postgres only",
+	d.Log.Error("dead letter can't be published, its topic's broker refuses it; it stays in Postgres only",
 		"message_id", l.Message.ID, "handler", l.Handler, "topic", l.Message.Topic, "partition", l.Message.Partition,
 		"offset", l.Message.Offset, "error", err)
 	return operate.Unpublishable, nil
 }
 
-func (d *publisher) send(ctx context.Context, partition int, compression kafka.Compression, records ...kafka.Record) error {
-	client := &kafka.Client{Addr: kafka.TCP(d.brokers...), Transport: d.transport}
+func (d *Publisher) send(ctx context.Context, partition int, compression kafka.Compression,
+	records ...kafka.Record) error {
+	client := &kafka.Client{Addr: kafka.TCP(d.Brokers...), Transport: d.Transport}
 	answer, err := client.Produce(ctx, &kafka.ProduceRequest{
-		Topic: d.topic, Partition: partition, RequiredAcks: kafka.RequireAll, Compression: compression,
+		Topic: d.Topic, Partition: partition, RequiredAcks: kafka.RequireAll, Compression: compression,
 		Records: kafka.NewRecordReader(records...),
 	})
 	if err == nil {
 		err = answer.Error
 	}
 	if err != nil {
-		return holding.As(holds.DeadTopic, fmt.Errorf("produce to %s/%d: %w", d.topic, partition, err))
+		return holding.As(holds.DeadTopic, fmt.Errorf("produce to %s/%d: %w", d.Topic, partition, err))
 	}
 	return nil
 }

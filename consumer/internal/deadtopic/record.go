@@ -1,4 +1,4 @@
-package consumer
+package deadtopic
 
 import (
 	"io"
@@ -28,7 +28,8 @@ const (
 	headerTimestamp = "firstseen-timestamp"
 )
 
-var diagnosticNames = []string{headerID, headerHandler, headerTenant, headerReason, headerError, headerAttempts, headerTopic,
+var diagnosticNames = []string{headerID, headerHandler, headerTenant, headerReason, headerError, headerAttempts,
+	headerTopic,
 	headerPartition, headerOffset, headerTimestamp}
 
 // timestampFormat is RFC 3339 in milliseconds, which is all that Kafka keeps.
@@ -87,7 +88,8 @@ func record(l *operate.DeadLetter, diagnostics []kafka.Header) kafka.Record {
 			headers = append(headers, kafka.Header{Key: h.Key, Value: h.Value})
 		}
 	}
-	return kafka.Record{Time: time.Now(), Key: content(m.Key), Value: content(m.Value), Headers: append(headers, diagnostics...)}
+	return kafka.Record{Time: time.Now(), Key: content(m.Key), Value: content(m.Value), Headers: append(headers,
+		diagnostics...)}
 }
 
 // content keeps null and empty apart.
