@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/firstseen/firstseen/cmd/internal/telemetry"
+	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/handlers"
@@ -37,7 +38,7 @@ type Topic struct {
 }
 
 func topicOf(t *consumer.TopicStatus) Topic {
-	return Topic{t.Name, orNull(t.Held), moment(t.HeldSince)}
+	return Topic{t.Name, view.OrNull(t.Held), view.Moment(t.HeldSince)}
 }
 
 // Hold is something that waits.
@@ -114,7 +115,7 @@ func partitionOf(p *consumer.PartitionStatus) Partition {
 	return Partition{Topic: p.Topic, Partition: p.Partition, Next: offset(p.Next), Committed: offset(p.Committed),
 		End:           offset(p.End),
 		HighWatermark: offset(p.HighWatermark), Lag: offset(p.Lag), LagSeconds: p.LagTime.Seconds(), CaughtUp: p.CaughtUp,
-		Held: orNull(p.Held), HeldSince: moment(p.HeldSince), Paused: p.Paused, OpenTransaction: moment(p.OpenTransaction)}
+		Held: view.OrNull(p.Held), HeldSince: view.Moment(p.HeldSince), Paused: p.Paused, OpenTransaction: view.Moment(p.OpenTransaction)}
 }
 
 // offset is null where it is -1.

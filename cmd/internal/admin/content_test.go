@@ -19,21 +19,6 @@ import (
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
-func TestHeadersAreShownUpToAsManyBytesAsAValue(t *testing.T) {
-	m := &dedup.Message{Headers: []dedup.Header{{Key: "abc", Value: []byte("defgh")}, {Key: "i", Value: []byte("jk")}, {Key: "l"}}}
-	c := contentOf(m, 10)
-	require.True(t, c.HeadersCut)
-	require.Len(t, c.Headers, 2)
-	require.Equal(t, Bytes{Text: c.Headers[1].Value.Text, Bytes: 2, Cut: true}, *c.Headers[1].Value)
-	require.Equal(t, "j", *c.Headers[1].Value.Text)
-	require.False(t, contentOf(m, 12).HeadersCut)
-	require.Len(t, contentOf(m, 12).Headers, 3)
-	require.Empty(t, contentOf(&dedup.Message{Headers: []dedup.Header{{Key: "longer than all of it"}}}, 10).Headers)
-	many := contentOf(&dedup.Message{Headers: make([]dedup.Header, maxHeaders+1)}, 10)
-	require.True(t, many.HeadersCut)
-	require.Len(t, many.Headers, maxHeaders)
-}
-
 func TestListWithContentIsBoundedAsAWhole(t *testing.T) {
 	s := newStage(t, nil)
 	large := bytes.Repeat([]byte("x"), listedBytes)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/telemetry"
+	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
@@ -157,14 +158,14 @@ func (f *facts) checkFailures() Check {
 
 // hold sets the status by what the value is beyond. A limit of 0 is none.
 func (c *Check) hold(value, mayBe, mustNotBe float64) {
-	c.Value, c.Limit, c.Status = ptr(value), orNull(mayBe), healthy
+	c.Value, c.Limit, c.Status = ptr(value), view.OrNull(mayBe), healthy
 	switch {
 	case mustNotBe > 0 && value > mustNotBe:
 		c.Status, c.Limit = unhealthy, ptr(mustNotBe)
 	case mayBe > 0 && value > mayBe:
 		c.Status = degraded
 	case mayBe == 0:
-		c.Limit = orNull(mustNotBe)
+		c.Limit = view.OrNull(mustNotBe)
 	}
 }
 
@@ -179,7 +180,7 @@ func (f *facts) checkHeld() Check {
 		}
 	}
 	if len(list) > 0 {
-		c.Reason = "held: " + listed(mapped(list, func(h *holds.Hold) string {
+		c.Reason = "held: " + listed(view.List(list, func(h *holds.Hold) string {
 			return fmt.Sprintf("%s for %s (%s)", h.Subject, spoken(f.now.Sub(h.Since)), h.Code)
 		}))
 	}
@@ -222,7 +223,7 @@ func (f *facts) checkPaused() Check {
 	c := Check{Name: "paused", Status: healthy, Unit: "pauses", Value: ptr(float64(len(f.pauses))),
 		Reason: "nothing is paused"}
 	if len(f.pauses) > 0 {
-		c.Reason = "paused by operators: " + listed(mapped(f.pauses, func(p *dedup.Pause) string { return p.String() }))
+		c.Reason = "paused by operators: " + listed(view.List(f.pauses, func(p *dedup.Pause) string { return p.String() }))
 	}
 	return c
 }

@@ -1,6 +1,10 @@
 package admin
 
-import "net/http"
+import (
+	"net/http"
+
+	"github.com/firstseen/firstseen/cmd/internal/view"
+)
 
 const prefix = "/api/v1"
 
@@ -40,24 +44,24 @@ var routes = []route{
 		summary: "The partitions that are assigned to this process.",
 		atOnce:  true, answer: Partitions{}, serve: getPartitions},
 	{method: http.MethodGet, path: "/backlog", name: "getBacklog", summary: "What waits in Postgres, by handler.",
-		answer: Backlog{}, serve: getBacklog},
+		answer: view.Backlog{}, serve: getBacklog},
 	{method: http.MethodGet, path: "/size", name: "getSize",
 		summary: "How much space is taken in Postgres, and what a day adds.",
-		answer:  Size{}, serve: getSize},
+		answer:  view.Size{}, serve: getSize},
 
 	{method: http.MethodGet, path: "/messages", name: "listMessages",
 		summary: "Messages by what has become of them: the last received first, or for dead ones those that died last. Processed ones are read back from until to since, with no index by topic, handler or key: narrow the time.",
 		parameters: join([]parameter{statusParameter}, filterParameters, []parameter{reasonParameter, contentParameter},
 			pageParameters),
-		answer: Messages{}, serve: listMessages},
+		answer: view.Messages{}, serve: listMessages},
 	{method: http.MethodGet, path: "/dead-letters", name: "listDeadLetters",
 		summary:    "Dead letters, those that died last first.",
 		parameters: join(filterParameters, []parameter{reasonParameter, contentParameter}, pageParameters),
-		answer:     Messages{}, serve: listDeadLetters},
+		answer:     view.Messages{}, serve: listDeadLetters},
 	{method: http.MethodGet, path: "/dead-letters/{handler}/{id}", name: "getDeadLetter",
 		summary:    "One dead letter, with its content.",
 		parameters: []parameter{inPath(handlerParameter), inPath(idParameter), tenantParameter},
-		answer:     Message{}, serve: getDeadLetter},
+		answer:     view.Message{}, serve: getDeadLetter},
 	{method: http.MethodPost, path: "/dead-letters/redrive", name: "redriveDeadLetters", changes: true,
 		summary: "Give dead letters back to their handlers." + dryRunNote,
 		body:    &Change{}, answer: Changed{}, serve: redrive},
@@ -67,16 +71,16 @@ var routes = []route{
 	{method: http.MethodGet, path: "/conflicts", name: "listConflicts",
 		summary:    "Messages that came under a known ID with another content, the last first.",
 		parameters: join(filterParameters, []parameter{contentParameter}, pageParameters),
-		answer:     Conflicts{}, serve: listConflicts},
+		answer:     view.Conflicts{}, serve: listConflicts},
 	{method: http.MethodGet, path: "/explain", name: "explain", summary: "What became of a message, by its ID or by its place, and why. An offset is looked for in the inbox by reading it back to since.",
 		parameters: []parameter{{name: "id", kind: text, doc: "The ID as the producer wrote it, or the message's UUID."},
 			topicParameter, partitionParameter,
 			{name: "offset", kind: number, doc: "The message's offset."}, {name: "since", kind: times,
 				doc: "How far back to look for an offset. Default 48h."}},
-		answer: Explanation{}, serve: explain},
+		answer: view.Explanation{}, serve: explain},
 
 	{method: http.MethodGet, path: "/pauses", name: "listPauses", summary: "What is paused in the inbox.",
-		answer: Pauses{}, serve: listPauses},
+		answer: view.Pauses{}, serve: listPauses},
 	{method: http.MethodPost, path: "/pauses", name: "pause", changes: true,
 		summary: "Pause a topic, a partition or a handler, for all processes that consume into the inbox, until it is resumed.",
 		body:    &NewPause{}, answer: Paused{}, serve: pause},
@@ -89,7 +93,7 @@ var routes = []route{
 			{name: "action", kind: text, doc: "redrive, discard, pause, resume and the like."},
 			{name: "since", kind: times, doc: "Not before this time."}, {name: "until", kind: times, doc: "Before this time."}},
 			pageParameters),
-		answer: Audit{}, serve: listAudit},
+		answer: view.Audit{}, serve: listAudit},
 	{method: http.MethodGet, path: "/openapi.json", name: "getOpenAPI", summary: "This document.", atOnce: true,
 		answer: map[string]any{}, serve: getOpenAPI},
 }

@@ -3,7 +3,16 @@ package admin
 import (
 	"time"
 
+	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup/operate"
+)
+
+// How much is shown of a key, of the headers and of a value, in a list and where one message is asked for; and how much in
+// a list of them all. As JSON it may be six times as much.
+const (
+	listedBytes = 64 << 10
+	singleBytes = 1 << 20
+	answerBytes = 4 << 20
 )
 
 func getStatus(c *call) (any, error) {
@@ -14,10 +23,10 @@ func getStatus(c *call) (any, error) {
 	waiting, _ := lag(status.Partitions)
 	out := Status{Version: s.cfg.Version, Group: cfg.Group, Inbox: cfg.Inbox, StartedAt: s.started.UTC(),
 		Uptime: now.Sub(s.started).Seconds(),
-		State:  string(status.State), StateSince: moment(status.Since), Generation: status.Generation,
+		State:  string(status.State), StateSince: view.Moment(status.Since), Generation: status.Generation,
 		Rebalances: status.Rebalances,
-		Partitions: len(status.Partitions), Lag: waiting, Kafka: moment(status.KafkaSince),
-		Topics: mapped(status.Topics, topicOf), Holds: mapped(status.Holds, holdOf)}
+		Partitions: len(status.Partitions), Lag: waiting, Kafka: view.Moment(status.KafkaSince),
+		Topics: view.List(status.Topics, topicOf), Holds: view.List(status.Holds, holdOf)}
 	if parts != nil {
 		out.Totals, out.Window = totalsOf(parts.Totals()), windowOf(parts.Window.Rates())
 	}
@@ -26,7 +35,7 @@ func getStatus(c *call) (any, error) {
 
 func getPartitions(c *call) (any, error) {
 	status, _ := c.server.status()
-	return Partitions{string(status.State), mapped(status.Partitions, partitionOf)}, nil
+	return Partitions{string(status.State), view.List(status.Partitions, partitionOf)}, nil
 }
 
 func getBacklog(c *call) (any, error) {
@@ -35,7 +44,7 @@ func getBacklog(c *call) (any, error) {
 		return nil, err
 	}
 	backlog, err := store.Backlog(c.ctx)
-	return Backlog{mapped(backlog, backlogOf)}, err
+	return view.Backlog{Handlers: view.List(backlog, view.BacklogOf)}, err
 }
 
 func getSize(c *call) (any, error) {
@@ -44,7 +53,7 @@ func getSize(c *call) (any, error) {
 		return nil, err
 	}
 	size, err := store.Size(c.ctx)
-	return sizeOf(&size, c.server.cfg.Live.Load()), err
+	return view.SizeOf(&size, c.server.cfg.Live.Load()), err
 }
 
 func listMessages(c *call) (any, error) {
@@ -70,8 +79,8 @@ func (c *call) list(status operate.Status) (any, error) {
 	}
 	found, next, err := store.Messages(c.ctx, l)
 	limit := c.contentLimit(len(found))
-	return Messages{mapped(found, func(m *operate.Listed) Message { return messageOf(m, limit) }), orNull(string(next))},
-		err
+	page := view.List(found, func(m *operate.Listed) view.Message { return view.MessageOf(m, limit) })
+	return view.Messages{Messages: page, Next: view.OrNull(string(next))}, err
 }
 
 // contentLimit is how much of each key, headers and value a list of so many shows.
@@ -97,7 +106,7 @@ func getDeadLetter(c *call) (any, error) {
 		return nil, problem(404, "handler %s has no dead letter of this ID; /api/v1/explain tells what became of it",
 			brief(c.text("handler")))
 	}
-	return messageOf(&found[0], singleBytes), nil
+	return view.MessageOf(&found[0], singleBytes), nil
 }
 
 func listConflicts(c *call) (any, error) {
@@ -112,8 +121,8 @@ func listConflicts(c *call) (any, error) {
 	}
 	found, next, err := store.Conflicts(c.ctx, filter, after, limit)
 	shown := c.contentLimit(len(found))
-	return Conflicts{mapped(found, func(m *operate.ConflictCopy) Conflict { return conflictOf(m, shown) }),
-		orNull(string(next))}, err
+	page := view.List(found, func(m *operate.ConflictCopy) view.Conflict { return view.ConflictOf(m, shown) })
+	return view.Conflicts{Conflicts: page, Next: view.OrNull(string(next))}, err
 }
 
 func explain(c *call) (any, error) {
@@ -139,7 +148,7 @@ func explain(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return explanationOf(&e), nil
+	return view.ExplanationOf(&e), nil
 }
 
 func listPauses(c *call) (any, error) {
@@ -148,7 +157,7 @@ func listPauses(c *call) (any, error) {
 		return nil, err
 	}
 	pauses, err := store.Pauses(c.ctx)
-	return Pauses{mapped(pauses, pauseOf)}, err
+	return view.Pauses{Pauses: view.List(pauses, view.PauseOf)}, err
 }
 
 func listAudit(c *call) (any, error) {
@@ -160,5 +169,5 @@ func listAudit(c *call) (any, error) {
 		return nil, err
 	}
 	records, next, err := store.Audit(c.ctx, filter, after, limit)
-	return Audit{mapped(records, auditOf), orNull(string(next))}, err
+	return view.Audit{Audit: view.List(records, view.AuditOf), Next: view.OrNull(string(next))}, err
 }

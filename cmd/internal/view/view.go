@@ -1,4 +1,9 @@
-// Package view is how the command line and the admin API show what they found.
+// Package view is how the command line and the admin API show what they found: the types that they encode as JSON, made of
+// what dedup/operate gives, and how a text, a time and JSON are written. The comments of the fields are in the API's OpenAPI
+// document.
+//
+// Files in reading order: view.go, message.go (messages, conflicts, what waits, is paused and was done), content.go, explain.go,
+// size.go.
 package view
 
 import (

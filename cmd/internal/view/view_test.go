@@ -47,3 +47,23 @@ func TestTimestampIsShownAsItCame(t *testing.T) {
 		require.Equal(t, want, Timestamp(&m))
 	}
 }
+
+func TestHeadersAreShownUpToAsManyBytesAsAValue(t *testing.T) {
+	m := &dedup.Message{Headers: []dedup.Header{{Key: "abc", Value: []byte("defgh")}, {Key: "i", Value: []byte("jk")}, {Key: "l"}}}
+	c := contentOf(m, 10)
+	require.True(t, c.HeadersCut)
+	require.Len(t, c.Headers, 2)
+	require.Equal(t, Bytes{Text: c.Headers[1].Value.Text, Bytes: 2, Cut: true}, *c.Headers[1].Value)
+	require.Equal(t, "j", *c.Headers[1].Value.Text)
+	require.False(t, contentOf(m, 12).HeadersCut)
+	require.Len(t, contentOf(m, 12).Headers, 3)
+	require.Empty(t, contentOf(&dedup.Message{Headers: []dedup.Header{{Key: "longer than all of it"}}}, 10).Headers)
+	many := contentOf(&dedup.Message{Headers: make([]dedup.Header, maxHeaders+1)}, 10)
+	require.True(t, many.HeadersCut)
+	require.Len(t, many.Headers, maxHeaders)
+}
+
+func TestTextsAreCutBetweenCharacters(t *testing.T) {
+	require.Equal(t, "é", *shown([]byte("éa\xc3\xa9"), 2).Text)
+	require.Equal(t, "", *shown([]byte("é"), 1).Text)
+}

@@ -1,4 +1,4 @@
-package admin
+package view
 
 import (
 	"time"
@@ -36,23 +36,24 @@ type Lane struct {
 	HeadID string    `json:"head_id" doc:"The ID of the first message."`
 }
 
-func explanationOf(e *operate.Explanation) Explanation {
-	return Explanation{Asked: e.Asked, Inbox: e.Inbox, Now: e.Now.UTC(), Sentences: mapped(e.Sentences,
+// ExplanationOf is what is known, without the rows that it was found in.
+func ExplanationOf(e *operate.Explanation) Explanation {
+	return Explanation{Asked: e.Asked, Inbox: e.Inbox, Now: e.Now.UTC(), Sentences: List(e.Sentences,
 		func(s *string) string { return *s }),
-		Seen: mapped(e.Seen, sightingOf), Unseen: mapped(e.Unseen, func(s *string) string { return *s })}
+		Seen: List(e.Seen, sightingOf), Unseen: List(e.Unseen, func(s *string) string { return *s })}
 }
 
 func sightingOf(f *operate.Sighting) Sighting {
 	out := Sighting{Inbox: f.Inbox, Handler: f.Handler, Tenant: f.Tenant, FirstSeenAt: f.FirstSeenAt.UTC(),
 		Conflicts: len(f.Conflicts),
-		Audit:     mapped(f.Audit, func(a *operate.AuditEntry) AuditRecord { return auditOf(&operate.AuditRecord{AuditEntry: *a}) })}
+		Audit:     List(f.Audit, func(a *operate.AuditEntry) AuditRecord { return AuditOf(&operate.AuditRecord{AuditEntry: *a}) })}
 	if f.Stored != nil {
 		m := storedMessage(f.Stored, f.Handler)
 		out.Message = &m
 	}
 	if l := f.Lane; l != nil {
 		out.Lane = &Lane{l.DueAt.UTC(), l.Claims, l.Ahead, l.Head.Message.ID.String()}
-		out.Message.DueAt = moment(l.DueAt)
+		out.Message.DueAt = Moment(l.DueAt)
 	}
 	return out
 }

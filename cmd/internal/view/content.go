@@ -1,4 +1,4 @@
-package admin
+package view
 
 import (
 	"encoding/base64"
@@ -10,14 +10,8 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 )
 
-// How much is shown of a key, of the headers and of a value, in a list and where one message is asked for; how much in
-// a list of them all; and how many headers. As JSON it may be six times as much.
-const (
-	listedBytes = 64 << 10
-	singleBytes = 1 << 20
-	answerBytes = 4 << 20
-	maxHeaders  = 200
-)
+// maxHeaders is how many headers of a message are shown.
+const maxHeaders = 200
 
 // Bytes are a key, a header's value or a message's value. Null is null; what is empty has an empty text.
 type Bytes struct {
@@ -75,8 +69,8 @@ func contentOf(m *dedup.Message, limit int) *Content {
 	return c
 }
 
-// orNull is null where there is nothing.
-func orNull[T comparable](v T) *T {
+// OrNull is null where there is nothing.
+func OrNull[T comparable](v T) *T {
 	var zero T
 	if v == zero {
 		return nil
@@ -84,7 +78,8 @@ func orNull[T comparable](v T) *T {
 	return &v
 }
 
-func moment(at time.Time) *time.Time {
+// Moment is a time in UTC, and null for none.
+func Moment(at time.Time) *time.Time {
 	if at.IsZero() {
 		return nil
 	}

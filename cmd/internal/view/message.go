@@ -1,4 +1,4 @@
-package admin
+package view
 
 import (
 	"time"
@@ -35,10 +35,10 @@ type Messages struct {
 	Next     *string   `json:"next" doc:"The cursor of the next page; null on the last one."`
 }
 
-// messageOf has content up to limit bytes of each value; 0: none.
-func messageOf(m *operate.Listed, limit int) Message {
+// MessageOf has content up to limit bytes of each value; 0: none.
+func MessageOf(m *operate.Listed, limit int) Message {
 	out := storedMessage(&m.Stored, m.Handler)
-	out.Status, out.DueAt, out.Bytes = string(m.Status), moment(m.DueAt), m.Bytes
+	out.Status, out.DueAt, out.Bytes = string(m.Status), Moment(m.DueAt), m.Bytes
 	if limit > 0 {
 		out.Content = contentOf(&m.Message, limit)
 	}
@@ -47,12 +47,12 @@ func messageOf(m *operate.Listed, limit int) Message {
 
 func storedMessage(m *operate.Stored, handler string) Message {
 	c := &m.Message
-	return Message{ID: c.ID.String(), RawID: orNull(c.RawID), Handler: handler, Tenant: c.Tenant, Topic: c.Topic,
+	return Message{ID: c.ID.String(), RawID: OrNull(c.RawID), Handler: handler, Tenant: c.Tenant, Topic: c.Topic,
 		Partition: c.Partition,
-		Offset:    c.Offset, Status: string(statusOf(m)), ProducedAt: moment(c.Timestamp),
-		RawTimestamp: orNull(c.RawTimestamp),
-		ReceivedAt:   moment(m.ReceivedAt), Since: moment(m.At),
-		Attempts: m.Attempts, Reason: orNull(m.Reason), Error: orNull(m.Error), Bytes: storedBytes(c)}
+		Offset:    c.Offset, Status: string(statusOf(m)), ProducedAt: Moment(c.Timestamp),
+		RawTimestamp: OrNull(c.RawTimestamp),
+		ReceivedAt:   Moment(m.ReceivedAt), Since: Moment(m.At),
+		Attempts: m.Attempts, Reason: OrNull(m.Reason), Error: OrNull(m.Error), Bytes: storedBytes(c)}
 }
 
 // storedBytes is the size of a message as it is stored.
@@ -93,11 +93,12 @@ type Conflicts struct {
 	Next      *string    `json:"next" doc:"The cursor of the next page; null on the last one."`
 }
 
-func conflictOf(c *operate.ConflictCopy, limit int) Conflict {
+// ConflictOf has content up to limit bytes of each value; 0: none.
+func ConflictOf(c *operate.ConflictCopy, limit int) Conflict {
 	m := &c.Message
 	out := Conflict{ID: m.ID.String(), Handler: c.Handler, Tenant: m.Tenant, Topic: m.Topic, Partition: m.Partition,
 		Offset:     m.Offset,
-		ProducedAt: moment(m.Timestamp), RawTimestamp: orNull(m.RawTimestamp), SeenAt: moment(c.SeenAt),
+		ProducedAt: Moment(m.Timestamp), RawTimestamp: OrNull(m.RawTimestamp), SeenAt: Moment(c.SeenAt),
 		Bytes: storedBytes(m)}
 	if limit > 0 {
 		out.Content = contentOf(m, limit)
@@ -121,8 +122,9 @@ type HandlerBacklog struct {
 	Capped   bool       `json:"capped" doc:"There are more: of each kind 100001 are counted at most."`
 }
 
-func backlogOf(b *operate.Backlog) HandlerBacklog {
-	return HandlerBacklog{b.Handler, b.Pending, b.Failed, b.Dead, b.Lanes, moment(b.OldestAt), b.Capped}
+// BacklogOf is one handler's backlog.
+func BacklogOf(b *operate.Backlog) HandlerBacklog {
+	return HandlerBacklog{b.Handler, b.Pending, b.Failed, b.Dead, b.Lanes, Moment(b.OldestAt), b.Capped}
 }
 
 // AuditRecord is one thing that was done by hand.
@@ -144,9 +146,10 @@ type Audit struct {
 	Next  *string       `json:"next" doc:"The cursor of the next page; null on the last one."`
 }
 
-func auditOf(a *operate.AuditRecord) AuditRecord {
-	return AuditRecord{a.At.UTC(), a.Actor, a.Action, a.Why, orNull(a.Login), orNull(a.Handler), orNull(a.Tenant),
-		idOrNull(a.MessageID), orNull(a.Subject)}
+// AuditOf is one record.
+func AuditOf(a *operate.AuditRecord) AuditRecord {
+	return AuditRecord{a.At.UTC(), a.Actor, a.Action, a.Why, OrNull(a.Login), OrNull(a.Handler), OrNull(a.Tenant),
+		idOrNull(a.MessageID), OrNull(a.Subject)}
 }
 
 // Pause is something that is paused.
@@ -163,12 +166,13 @@ type Pauses struct {
 	Pauses []Pause `json:"pauses"`
 }
 
-func pauseOf(p *dedup.Pause) Pause {
+// PauseOf is one pause.
+func PauseOf(p *dedup.Pause) Pause {
 	return Pause{string(p.Kind), p.Name(), p.At.UTC(), p.Actor, p.Why}
 }
 
-// mapped gives a list that is never null.
-func mapped[T, U any](list []T, f func(*T) U) []U {
+// List gives a list that is never null.
+func List[T, U any](list []T, f func(*T) U) []U {
 	out := make([]U, len(list))
 	for i := range list {
 		out[i] = f(&list[i])

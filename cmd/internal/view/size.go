@@ -1,4 +1,4 @@
-package admin
+package view
 
 import (
 	"time"
@@ -53,17 +53,18 @@ type Growth struct {
 	InboxBytes int64      `json:"inbox_bytes_per_day"`
 }
 
-func sizeOf(s *operate.Size, cfg config.Config) Size {
+// SizeOf is the space, and what the config says of the disk.
+func SizeOf(s *operate.Size, cfg config.Config) Size {
 	g := s.Growth
 	out := Size{At: s.At.UTC(), UsedBytes: s.Used,
-		Tables: mapped(s.Tables, func(t *operate.TableSize) TableSize { return TableSize{t.Name, t.Rows, t.Bytes} }),
-		Scopes: mapped(s.Scopes, func(f *operate.ScopeSize) ScopeSize {
+		Tables: List(s.Tables, func(t *operate.TableSize) TableSize { return TableSize{t.Name, t.Rows, t.Bytes} }),
+		Scopes: List(s.Scopes, func(f *operate.ScopeSize) ScopeSize {
 			return ScopeSize{f.Inbox, f.Handler, f.Tenant,
 				f.Rows, f.Share}
 		}),
 		FirstDay: day(s.FirstDay), LastDay: day(s.LastDay),
 		IDIndex: IndexSize{s.IDIndex.Bytes, s.IDIndex.Fresh, s.IDIndex.Bloat()},
-		Growth:  Growth{moment(g.From), moment(g.To), g.IDs, g.IDBytes, g.InboxBytes}}
+		Growth:  Growth{Moment(g.From), Moment(g.To), g.IDs, g.IDBytes, g.InboxBytes}}
 	if capacity := int64(cfg.Postgres.Capacity); capacity > 0 {
 		out.CapacityBytes = &capacity
 		if days, ok := s.FullIn(capacity, cfg.Retention.IDs, cfg.Retention.Inbox); ok {
