@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
@@ -155,16 +156,12 @@ Exit codes: 0 listed, even if there is nothing, 1 it failed, 2 wrong usage or co
 			case err != nil:
 				return err
 			case i.json:
-				return printJSON(cmd.OutOrStdout(), map[string]any{"inbox": s.Name(), "pauses": mapped(list, pauseJSON)})
+				return printJSON(cmd.OutOrStdout(), map[string]any{"inbox": s.Name(), "pauses": view.List(list, view.PauseOf)})
 			}
 			return printPauses(cmd.OutOrStdout(), s.Name(), list)
 		})
 	}
 	return cmd
-}
-
-func pauseJSON(p dedup.Pause) map[string]any {
-	return map[string]any{"kind": p.Kind, "name": p.Name(), "at": timeJSON(p.At), "actor": p.Actor, "why": p.Why}
 }
 
 func printPauses(out io.Writer, inbox string, list []dedup.Pause) error {

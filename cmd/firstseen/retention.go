@@ -231,6 +231,13 @@ func planJSON(p retention.Plan, ids map[string]int64) map[string]any {
 	}
 }
 
+func dayJSON(at time.Time) any {
+	if at.IsZero() {
+		return nil
+	}
+	return at.Format(time.DateOnly)
+}
+
 func refusalsJSON(refusals []retention.Refusal) []string {
 	return mapped(refusals, func(r retention.Refusal) string { return r.Text })
 }

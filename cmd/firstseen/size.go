@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/migrations"
 )
@@ -47,46 +48,13 @@ func newSize() *cobra.Command {
 				return err
 			}
 			if i.json {
-				return printJSON(cmd.OutOrStdout(), sizeJSON(&size, cfg))
+				return printJSON(cmd.OutOrStdout(), view.SizeOf(&size, cfg))
 			}
 			return printSize(cmd.OutOrStdout(), &size, cfg)
 		})
 	}
 	i.addFlags(cmd)
 	return cmd
-}
-
-func sizeJSON(s *operate.Size, cfg config.Config) map[string]any {
-	g := s.Growth
-	out := map[string]any{
-		"at": s.At.UTC(), "used_bytes": s.Used, "capacity_bytes": nil, "full_in_days": nil,
-		"tables": mapped(s.Tables, func(t operate.TableSize) map[string]any {
-			return map[string]any{"name": t.Name, "rows_estimated": t.Rows, "bytes": t.Bytes}
-		}),
-		"scopes": mapped(s.Scopes, func(f operate.ScopeSize) map[string]any {
-			return map[string]any{"inbox": f.Inbox, "handler": f.Handler, "tenant": f.Tenant, "ids_estimated": f.Rows,
-				"share": f.Share}
-		}),
-		"scopes_at": timeJSON(s.ScopesAt), "inbox_first_day": dayJSON(s.FirstDay), "inbox_last_day": dayJSON(s.LastDay),
-		"id_index": map[string]any{"bytes": s.IDIndex.Bytes, "fresh_bytes": s.IDIndex.Fresh, "bloat": s.IDIndex.Bloat(),
-			"rebuild": worthRebuilding(s.IDIndex)},
-		"growth": map[string]any{"from": timeJSON(g.From), "to": timeJSON(g.To), "ids_per_day": g.IDs,
-			"id_bytes_per_day": g.IDBytes, "inbox_bytes_per_day": g.InboxBytes},
-	}
-	if capacity := int64(cfg.Postgres.Capacity); capacity > 0 {
-		out["capacity_bytes"] = capacity
-		if days, ok := s.FullIn(capacity, cfg.Retention.IDs, cfg.Retention.Inbox); ok {
-			out["full_in_days"] = int64(days)
-		}
-	}
-	return out
-}
-
-func dayJSON(at time.Time) any {
-	if at.IsZero() {
-		return nil
-	}
-	return at.Format(time.DateOnly)
 }
 
 func printSize(out io.Writer, s *operate.Size, cfg config.Config) error {
@@ -174,16 +142,13 @@ func daysText(s *operate.Size) string {
 	return "holds messages of " + s.FirstDay.Format(time.DateOnly) + " to " + s.LastDay.Format(time.DateOnly)
 }
 
-// worthRebuilding is where deletes have left an index much larger than even random IDs keep it.
-func worthRebuilding(i operate.IndexSize) bool { return i.Bloat() > 1.8 && i.Bytes > 64<<20 }
-
 func indexText(s *operate.Size, schema string) string {
 	i := s.IDIndex
 	if i.Bloat() == 0 {
 		return "of the IDs: empty"
 	}
 	text := fmt.Sprintf("of the IDs: %s, %.1f times a fresh one", humanBytes(i.Bytes), i.Bloat())
-	if !worthRebuilding(i) {
+	if !view.WorthRebuilding(i) {
 		return text + ": nothing to do"
 	}
 	return text + ": rebuild it when there is little to do, `reindex index concurrently " + schema + ".message_dedup_pkey`"

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup"
-	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
@@ -148,18 +148,10 @@ func (f *storedStatus) json(inbox string) map[string]any {
 				"next_offset": p.NextOrNil(), "owner": orNil(p.Owner),
 				"acquired_at": timeJSON(p.AcquiredAt), "moved_at": timeJSON(p.MovedAt), "fruitless": p.Fruitless}
 		}),
-		"backlog": mapped(f.backlog, func(b operate.Backlog) map[string]any {
-			return map[string]any{"handler": b.Handler, "pending": b.Pending, "failed": b.Failed, "dead": b.Dead,
-				"lanes":     b.Lanes,
-				"oldest_at": timeJSON(b.OldestAt), "capped": b.Capped}
-		}),
-		"pauses": mapped(f.pauses, pauseJSON),
+		"backlog": view.List(f.backlog, view.BacklogOf),
+		"pauses":  view.List(f.pauses, view.PauseOf),
 		"holds": mapped(f.holds, func(t operate.ToldHolds) map[string]any {
 			return map[string]any{"consumer": t.Consumer, "owner": t.Owner, "told_at": timeJSON(t.ToldAt), "stale": t.Stale,
-				"holds": mapped(t.Holds, func(h holds.Hold) map[string]any {
-					return map[string]any{"kind": h.Kind, "name": h.Name, "held": h.Code, "since": timeJSON(h.Since),
-						"reason": h.Reason,
-						"tries":  h.Tries, "do": h.Entry().Do, "decision": h.Entry().Decision}
-				})}
+				"holds": view.List(t.Holds, view.HoldOf)}
 		})}
 }

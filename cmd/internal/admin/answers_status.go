@@ -6,28 +6,27 @@ import (
 	"github.com/firstseen/firstseen/cmd/internal/telemetry"
 	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/consumer"
-	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/handlers"
 )
 
 // Status is how this process is.
 type Status struct {
-	Version    string     `json:"version"`
-	Group      string     `json:"group"`
-	Inbox      string     `json:"inbox"`
-	StartedAt  time.Time  `json:"started_at"`
-	Uptime     float64    `json:"uptime_seconds"`
-	State      string     `json:"state" enum:"starting,joining,consuming,draining,ended"`
-	StateSince *time.Time `json:"state_since"`
-	Generation int32      `json:"generation" doc:"The group's, of the partitions; 0 while there are none."`
-	Rebalances int64      `json:"rebalances" doc:"Assignments since the start."`
-	Partitions int        `json:"partitions" doc:"How many are assigned to this process."`
-	Lag        int64      `json:"lag" doc:"Messages that wait in these, as far as that is known."`
-	Kafka      *time.Time `json:"kafka_silent_since" doc:"Since when no broker has answered; null: they answer."`
-	Topics     []Topic    `json:"topics"`
-	Holds      []Hold     `json:"holds" doc:"What waits in this process, the oldest first."`
-	Totals     Totals     `json:"totals"`
-	Window     Window     `json:"window"`
+	Version    string      `json:"version"`
+	Group      string      `json:"group"`
+	Inbox      string      `json:"inbox"`
+	StartedAt  time.Time   `json:"started_at"`
+	Uptime     float64     `json:"uptime_seconds"`
+	State      string      `json:"state" enum:"starting,joining,consuming,draining,ended"`
+	StateSince *time.Time  `json:"state_since"`
+	Generation int32       `json:"generation" doc:"The group's, of the partitions; 0 while there are none."`
+	Rebalances int64       `json:"rebalances" doc:"Assignments since the start."`
+	Partitions int         `json:"partitions" doc:"How many are assigned to this process."`
+	Lag        int64       `json:"lag" doc:"Messages that wait in these, as far as that is known."`
+	Kafka      *time.Time  `json:"kafka_silent_since" doc:"Since when no broker has answered; null: they answer."`
+	Topics     []Topic     `json:"topics"`
+	Holds      []view.Hold `json:"holds" doc:"What waits in this process, the oldest first."`
+	Totals     Totals      `json:"totals"`
+	Window     Window      `json:"window"`
 }
 
 // Topic is one of the config's, whoever has its partitions.
@@ -39,24 +38,6 @@ type Topic struct {
 
 func topicOf(t *consumer.TopicStatus) Topic {
 	return Topic{t.Name, view.OrNull(t.Held), view.Moment(t.HeldSince)}
-}
-
-// Hold is something that waits.
-type Hold struct {
-	Kind     string    `json:"kind" enum:"partition,topic,handler,group,inbox,broker,replay,dead_topic,start"`
-	Name     string    `json:"name"`
-	Held     string    `json:"held" doc:"Why: a code, as in the page OPERATIONS."`
-	Since    time.Time `json:"since"`
-	Means    string    `json:"means" doc:"What the code says."`
-	Reason   string    `json:"reason" doc:"What the last try failed by."`
-	Do       string    `json:"do" doc:"What to do about it."`
-	Decision bool      `json:"decision" doc:"It ends only by a person's decision."`
-	Tries    int       `json:"tries"`
-}
-
-func holdOf(h *holds.Hold) Hold {
-	e := h.Entry()
-	return Hold{string(h.Kind), h.Name, h.Code, h.Since.UTC(), e.Means, h.Reason, e.Do, e.Decision, h.Tries}
 }
 
 // Totals are what this process has done since its start, each message once for every handler.

@@ -26,7 +26,7 @@ func getStatus(c *call) (any, error) {
 		State:  string(status.State), StateSince: view.Moment(status.Since), Generation: status.Generation,
 		Rebalances: status.Rebalances,
 		Partitions: len(status.Partitions), Lag: waiting, Kafka: view.Moment(status.KafkaSince),
-		Topics: view.List(status.Topics, topicOf), Holds: view.List(status.Holds, holdOf)}
+		Topics: view.List(status.Topics, topicOf), Holds: view.List(status.Holds, view.HoldOf)}
 	if parts != nil {
 		out.Totals, out.Window = totalsOf(parts.Totals()), windowOf(parts.Window.Rates())
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
@@ -169,6 +170,25 @@ type Pauses struct {
 // PauseOf is one pause.
 func PauseOf(p *dedup.Pause) Pause {
 	return Pause{string(p.Kind), p.Name(), p.At.UTC(), p.Actor, p.Why}
+}
+
+// Hold is something that waits.
+type Hold struct {
+	Kind     string    `json:"kind" enum:"partition,topic,handler,group,inbox,broker,replay,dead_topic,start"`
+	Name     string    `json:"name"`
+	Held     string    `json:"held" doc:"Why: a code, as in the page OPERATIONS."`
+	Since    time.Time `json:"since"`
+	Means    string    `json:"means" doc:"What the code says."`
+	Reason   string    `json:"reason" doc:"What the last try failed by."`
+	Do       string    `json:"do" doc:"What to do about it."`
+	Decision bool      `json:"decision" doc:"It ends only by a person's decision."`
+	Tries    int       `json:"tries"`
+}
+
+// HoldOf is a hold with what its code means.
+func HoldOf(h *holds.Hold) Hold {
+	e := h.Entry()
+	return Hold{string(h.Kind), h.Name, h.Code, h.Since.UTC(), e.Means, h.Reason, e.Do, e.Decision, h.Tries}
 }
 
 // List gives a list that is never null.

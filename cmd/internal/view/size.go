@@ -15,6 +15,7 @@ type Size struct {
 	FullInDays    *int64      `json:"full_in_days" doc:"When the disk is full at this growth; null where that is never, or not known."`
 	Tables        []TableSize `json:"tables"`
 	Scopes        []ScopeSize `json:"scopes" doc:"Shares of the message IDs, the largest first."`
+	ScopesAt      *time.Time  `json:"scopes_at" doc:"When the statistics behind the shares were taken; null: just now, from a sample."`
 	FirstDay      *string     `json:"inbox_first_day"`
 	LastDay       *string     `json:"inbox_last_day"`
 	IDIndex       IndexSize   `json:"id_index"`
@@ -39,9 +40,10 @@ type ScopeSize struct {
 
 // IndexSize is the index of the message IDs beside a fresh one.
 type IndexSize struct {
-	Bytes int64   `json:"bytes"`
-	Fresh int64   `json:"fresh_bytes"`
-	Bloat float64 `json:"bloat"`
+	Bytes   int64   `json:"bytes"`
+	Fresh   int64   `json:"fresh_bytes"`
+	Bloat   float64 `json:"bloat"`
+	Rebuild bool    `json:"rebuild" doc:"It is so much larger that rebuilding it pays."`
 }
 
 // Growth is what a day brings.
@@ -62,8 +64,8 @@ func SizeOf(s *operate.Size, cfg config.Config) Size {
 			return ScopeSize{f.Inbox, f.Handler, f.Tenant,
 				f.Rows, f.Share}
 		}),
-		FirstDay: day(s.FirstDay), LastDay: day(s.LastDay),
-		IDIndex: IndexSize{s.IDIndex.Bytes, s.IDIndex.Fresh, s.IDIndex.Bloat()},
+		ScopesAt: Moment(s.ScopesAt), FirstDay: day(s.FirstDay), LastDay: day(s.LastDay),
+		IDIndex: IndexSize{s.IDIndex.Bytes, s.IDIndex.Fresh, s.IDIndex.Bloat(), WorthRebuilding(s.IDIndex)},
 		Growth:  Growth{Moment(g.From), Moment(g.To), g.IDs, g.IDBytes, g.InboxBytes}}
 	if capacity := int64(cfg.Postgres.Capacity); capacity > 0 {
 		out.CapacityBytes = &capacity
@@ -74,6 +76,9 @@ func SizeOf(s *operate.Size, cfg config.Config) Size {
 	}
 	return out
 }
+
+// WorthRebuilding is where deletes have left an index much larger than even random IDs keep it.
+func WorthRebuilding(i operate.IndexSize) bool { return i.Bloat() > 1.8 && i.Bytes > 64<<20 }
 
 func day(at time.Time) *string {
 	if at.IsZero() {
