@@ -3,6 +3,8 @@ package handlers
 import (
 	"context"
 	"errors"
+	"sync"
+	"time"
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/memory"
@@ -22,6 +24,39 @@ type loan struct {
 // entryBytes is about what a parked message takes beside its key, value and headers.
 const entryBytes = 1 << 10
 
+var errMemory = errors.New("all memory for messages is in use")
+
+// largeBytes is from where on a message is large: on its way to Postgres the driver has up to three copies of it, which nobody
+// counts.
+const largeBytes = 4 << 20
+
+// turn is had by one at a time.
+type turn chan struct{}
+
+// take waits for the turn, though not for long. The caller ends it where it has got it.
+func (t turn) take(ctx context.Context, most time.Duration) (end func(), ok bool) {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case t <- struct{}{}:
+		return sync.OnceFunc(func() { <-t }), true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return func() {}, false
+}
+
+// largeTurn has a batch with a large message wait for others that are in hand, as long as these don't take too long.
+func (p *Processor) largeTurn(ctx context.Context, ms []dedup.Message) (end func()) {
+	for i := range ms {
+		if p.memory != nil && len(ms[i].Value) >= largeBytes {
+			end, _ = p.large.take(ctx, laneLease)
+			return end
+		}
+	}
+	return func() {}
+}
+
 // load takes memory, reads the first messages of claimed lanes, and gives back what they did not need. That the first
 // of them may be larger than what was taken only Postgres knows: while one is, no other lane worker of the process
 // loads any.
@@ -29,24 +64,28 @@ func (p *Processor) load(ctx context.Context, claims []dedup.Claim, each int) (*
 	l := &loan{account: p.memory, large: func() {}}
 	if l.account != nil {
 		l.bytes = max(1, min(dedup.LoadBytes, l.account.Limit()/8))
-		waiting, cancel := context.WithTimeoutCause(ctx, laneLease/2, errors.New("all memory for messages is in use"))
+		waiting, cancel := context.WithTimeoutCause(ctx, laneLease/2, errMemory)
 		err := l.account.Take(waiting, l.bytes, 0)
 		cancel()
 		if err != nil {
 			return nil, nil, nil, err
 		}
 	}
-	p.loading.Lock()
+	end, ok := p.large.take(ctx, laneLease/2)
+	if !ok {
+		l.give()
+		return nil, nil, nil, errMemory
+	}
 	tx, batch, err := p.cfg.Store.LoadLanes(ctx, claims, each, l.bytes)
 	if err != nil {
-		p.loading.Unlock()
+		end()
 		l.give()
 		return nil, nil, nil, err
 	}
 	if l.fit(batch.Entries) {
-		p.loading.Unlock()
+		end()
 	} else {
-		l.large = p.loading.Unlock
+		l.large = end
 	}
 	return tx, batch, l, nil
 }
