@@ -138,9 +138,10 @@ const mostLanes = 4096
 
 // record is what is noted of a handler. Short stands for its failures for want of something, or because it is read-only.
 type record struct {
-	passed int     // when its work was last committed
-	short  [2]note // the last that were short; of different messages
-	began  []note  // those that were short first, each of the messages that it was of; the oldest first
+	passed int       // when its work was last committed, as work.now counts
+	at     time.Time // then
+	short  [2]note   // the last that were short; of different messages
+	began  []note    // those that were short first, each of the messages that it was of; the oldest first
 
 	hold     *holds.Place         // while one of the suspects is tried in vain
 	unproven map[laneOf]time.Time // when such a one was tried last
@@ -159,6 +160,9 @@ const mostBegan = 64
 
 // shortFor is how long a message that nobody else of its handler comes beside has to fail before it is the message's doing.
 const shortFor = time.Hour
+
+// passFor is how long the success of others says that there is no shortage.
+const passFor = 5 * time.Minute
 
 // span is where messages are that were handled together, from the first to the last; zero: at several places.
 type span struct {
@@ -222,7 +226,8 @@ func (w *work) handled(target *registered) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now++
-	w.of[target.name].passed = w.now
+	r := w.of[target.name]
+	r.passed, r.at = w.now, time.Now()
 }
 
 // failed notes that messages failed that were handled together, by which of the handlers is not always known.
@@ -260,8 +265,8 @@ func (w *work) noteShort(target *registered, of span, err error, at time.Time) {
 	}
 }
 
-// othersPass says of a message that was short whether others of its handler had success since it was so first, and none was
-// short after that; or whether, for long, there were no others.
+// othersPass says of a message that was short whether others of its handler had success since it was so first, not long ago, and
+// none was short after that; or whether, for long, there were no others.
 func (w *work) othersPass(target *registered, of span, now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -272,7 +277,10 @@ func (w *work) othersPass(target *registered, of span, now time.Time) bool {
 		}
 	}
 	i := slices.IndexFunc(r.began, func(b note) bool { return b.of.has(of) })
-	return i >= 0 && (r.passed > r.began[i].count || now.Sub(r.began[i].at) >= shortFor)
+	if i < 0 {
+		return false
+	}
+	return r.passed > r.began[i].count && now.Sub(r.at) < passFor || now.Sub(r.began[i].at) >= shortFor
 }
 
 // overcame forgets that a message failed.

@@ -62,6 +62,7 @@ func TestAShortageIsAMessagesOnlyWhereOthersPassBesideIt(t *testing.T) {
 		"nobody else came for long":    {func(w *work) { w.failed(x, full, a, b) }, 2 * shortFor, true},
 		"others passed before":         {func(w *work) { w.handled(a); w.failed(x, full, a, b) }, 0, false},
 		"others passed since":          {func(w *work) { w.failed(x, full, a, b); w.handled(a) }, 0, true},
+		"others passed long ago":       {func(w *work) { w.failed(x, full, a, b); w.handled(a) }, shortFor / 2, false},
 		"another handler's passed":     {func(w *work) { w.failed(x, full, a, b); w.handled(b) }, 0, false},
 		"others of its batch passed":   {func(w *work) { w.failed(at(0, 9), full, a, b); w.handled(a); w.failed(x, full, a) }, 0, true},
 		"it failed for another reason": {func(w *work) { w.failed(x, errTold, a, b); w.handled(a) }, 0, false},
