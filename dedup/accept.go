@@ -66,8 +66,8 @@ type Entry struct {
 	Reason, Error string
 	// Due is how long from now the lane's next attempt is, where State is Parked.
 	Due time.Duration
-	// Alone says, where State is Parked, that the message may take down what handles it: ClaimLanes will give its lane with
-	// Times more than 1.
+	// Alone says, where State is Parked, that the message may take down what handles it: ClaimLanes will give its
+	// lane with Times more than 1.
 	Alone bool
 }
 
@@ -77,11 +77,12 @@ type Batch struct {
 	Position *Position
 	// Next is the offset after the last one that this batch covers, gaps and broker-internal records included.
 	Next int64
-	// LeaderEpoch is that of the last message before Next, or of what the broker keeps for itself there. Nil: not known.
+	// LeaderEpoch is that of the last message before Next, or of what the broker keeps for itself there. Nil: not
+	// known.
 	LeaderEpoch *int32
 	Entries     []Entry
-	// Replayed says that newer messages of the partition may have been accepted before these: they wait only for unfinished
-	// messages that are older.
+	// Replayed says that newer messages of the partition may have been accepted before these: they wait only for
+	// unfinished messages that are older.
 	Replayed bool
 }
 
@@ -111,9 +112,9 @@ const maxEntries = 1 << 20
 // whatever the database's default. On success the caller ends it with Commit or Rollback; on error nothing has
 // taken effect. An empty batch moves the position only.
 //
-// Errors: ErrFenced, *MovedError, ErrLocked, ErrNoAnswer, or what Postgres said. Duplicates within a batch are told apart by their place:
-// the first copy is the new one. Two batches with common IDs wait for each other, never in a circle: IDs are
-// inserted in order.
+// Errors: ErrFenced, *MovedError, ErrLocked, ErrNoAnswer, or what Postgres said. Duplicates within a batch are told
+// apart by their place: the first copy is the new one. Two batches with common IDs wait for each other, never in a
+// circle: IDs are inserted in order.
 func (s *Store) Accept(ctx context.Context, b *Batch) (*Tx, error) {
 	if len(b.Entries) > maxEntries {
 		return nil, fmt.Errorf("accept %s: %d messages for handlers are more than %d", b, len(b.Entries), maxEntries)

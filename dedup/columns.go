@@ -19,9 +19,9 @@ const UnnestColumns = `unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5
 //		dedup.UnnestColumns+` order by m.ordinal`, dedup.Columns(ms)...)
 //
 // Keys and payloads are byte exact, null and empty kept apart; headers are as [AppendHeaders] encodes them, and no
-// headers are null, like an empty raw ID and a zero timestamp; the raw timestamp is left out. The arrays are encoded already: they work in the
-// transaction that handlers are given, in all of pgx's query modes. They are copies, and stay valid when the
-// messages do not.
+// headers are null, like an empty raw ID and a zero timestamp; the raw timestamp is left out. The arrays are encoded
+// already: they work in the transaction that handlers are given, in all of pgx's query modes. They are copies, and
+// stay valid when the messages do not.
 func Columns(ms []Message) []any {
 	var ids, raws, tenants, topics, partitions, offsets, times, keys, values, headers array
 	keyBytes, valueBytes, headerBytes := sizes(ms)

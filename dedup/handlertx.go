@@ -77,8 +77,8 @@ func (t *handlerTx) Check() error {
 	return nil
 }
 
-// enter is the gate's, and says ErrEnded where no transaction is open any more: a statement would take effect by itself,
-// outside of the batch.
+// enter is the gate's, and says ErrEnded where no transaction is open any more: a statement would take effect by
+// itself, outside of the batch.
 func (t *handlerTx) enter() error {
 	if err := t.gate.enter(); err != nil {
 		return err

@@ -13,8 +13,8 @@ import (
 	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
-// HoldsStale is how old what a process has told of its holds may be. A process tells anew every third of it; one that has
-// not is gone, or can't reach Postgres.
+// HoldsStale is how old what a process has told of its holds may be. A process tells anew every third of it; one
+// that has not is gone, or can't reach Postgres.
 const HoldsStale = 90 * time.Second
 
 const (
@@ -32,8 +32,8 @@ select $1, $2, $3, now(), $4::jsonb
 where $4::jsonb <> '[]'::jsonb
 on conflict (consumer, member) do update set owner = excluded.owner, told_at = excluded.told_at, holds = excluded.holds`
 
-// TellHolds writes down what waits in a process of a consumer, for those who look from outside, in place of what it told
-// before. Of very many the first are kept.
+// TellHolds writes down what waits in a process of a consumer, for those who look from outside, in place of what it
+// told before. Of very many the first are kept.
 func (s *Store) TellHolds(ctx context.Context, consumer string, member uuid.UUID, owner string, list []holds.Hold) error {
 	told := make([]holds.Hold, 0, len(list))
 	for _, h := range list[:min(len(list), maxHoldsTold)] {

@@ -49,8 +49,8 @@ func (s *Store) ClaimLanes(ctx context.Context, handler string, limit int, lease
 	return claims, nil
 }
 
-// idleLimit has Postgres end the transaction of a process that has stopped. Nobody waits for it as a partition's new owner
-// waits for the old one's, who would end it.
+// idleLimit has Postgres end the transaction of a process that has stopped. Nobody waits for it as a partition's new
+// owner waits for the old one's, who would end it.
 const idleLimit = `select set_config('idle_in_transaction_session_timeout', $1, true)`
 
 // LoadBytes is what LoadLanes reads of keys, headers and payloads at most, where nothing less is asked for.
@@ -64,11 +64,10 @@ var loadLanesSQL = `select m.scope_id, m.lane, m.message_id, m.raw_id, m.topic, 
 	from firstseen.load_lanes($1, $2, $3, $4, $5) m`
 
 // LoadLanes opens a transaction on claimed lanes and reads up to each of the first messages of every lane, in order.
-// Where that is more than so many bytes, 0 standing for LoadBytes, the last lanes get fewer or none. The first message comes
-// however large it is.
-// The transaction's entries are in the batch that it returns; who handles them sets their State, Attempts, Reason,
-// Error and Due, or leaves one that was not tried Parked as it came, and ends the transaction like Accept's. Lanes
-// that somebody else has taken since are left out.
+// Where that is more than so many bytes, 0 standing for LoadBytes, the last lanes get fewer or none. The first
+// message comes however large it is. The transaction's entries are in the batch that it returns; who handles them
+// sets their State, Attempts, Reason, Error and Due, or leaves one that was not tried Parked as it came, and ends
+// the transaction like Accept's. Lanes that somebody else has taken since are left out.
 func (s *Store) LoadLanes(ctx context.Context, claims []Claim, each, bytes int) (*Tx, *Batch, error) {
 	conn, err := s.db.Pool.Acquire(ctx)
 	if err != nil {
@@ -167,8 +166,8 @@ const (
 	NothingThere Answer = ""
 	// Counted: the attempt is counted, and is to be made.
 	Counted Answer = "counted"
-	// LastOne: nothing is counted. The process died in an earlier attempt and this one would be the last: announce it again,
-	// with nobody else at work in the process.
+	// LastOne: nothing is counted. The process died in an earlier attempt and this one would be the last: announce
+	// it again, with nobody else at work in the process.
 	LastOne Answer = "last"
 	// Killed: nothing is counted. The process died in the last attempt, with nobody else at work in it.
 	Killed Answer = "killed"
@@ -176,10 +175,10 @@ const (
 
 const announceSQL = `select * from firstseen.announce_attempt($1, $2, $3, $4, $5, $6)`
 
-// Announce counts an attempt on a lane's first message, in a transaction of its own, before the attempt is made: so it
-// stays counted where the process dies. It returns the message's ID and its attempts. The claim lasts for lease again. most
-// is how many attempts a message has, and alone says that nobody else is at work in the process. It returns ErrNotClaimed
-// where the claim was lost.
+// Announce counts an attempt on a lane's first message, in a transaction of its own, before the attempt is made: so
+// it stays counted where the process dies. It returns the message's ID and its attempts. The claim lasts for lease
+// again. most is how many attempts a message has, and alone says that nobody else is at work in the process. It
+// returns ErrNotClaimed where the claim was lost.
 func (s *Store) Announce(ctx context.Context, c Claim, lease time.Duration, most int, alone bool) (id uuid.UUID, attempts int, a Answer, err error) {
 	var first *uuid.UUID
 	var counted *int
@@ -214,8 +213,8 @@ func (s *Store) KeepLane(ctx context.Context, c Claim, lease time.Duration) erro
 
 const uncountSQL = `select firstseen.uncount_attempt($1, $2, $3)`
 
-// UncountAttempt takes back what Announce has counted, where the attempt was none and the process lives. It does so whoever has
-// the lane by now.
+// UncountAttempt takes back what Announce has counted, where the attempt was none and the process lives. It does so
+// whoever has the lane by now.
 func (s *Store) UncountAttempt(ctx context.Context, c Claim, id uuid.UUID) error {
 	err := s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.db.SQL(uncountSQL), c.Scope, c.Lane, id)

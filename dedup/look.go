@@ -9,8 +9,8 @@ import (
 	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
-// Look sets each entry's Outcome to what Accept would set it to, and changes nothing. An entry of a scope that does not
-// exist, see LookUpScopes, is new. Twins among the entries are told apart as Accept tells them.
+// Look sets each entry's Outcome to what Accept would set it to, and changes nothing. An entry of a scope that does
+// not exist, see LookUpScopes, is new. Twins among the entries are told apart as Accept tells them.
 func (s *Store) Look(ctx context.Context, entries []Entry) error {
 	if len(entries) == 0 {
 		return nil

@@ -25,23 +25,24 @@ type Message struct {
 	// Reason says why no usable ID was found. Where it is set the message is dead-lettered under the
 	// ID of its position and no handler sees it. Empty for every message that a handler gets.
 	Reason identity.Reason
-	// Sought says what was looked for in vain, or found and can't be used, where Reason is set; never what a message holds.
+	// Sought says what was looked for in vain, or found and can't be used, where Reason is set; never what a message
+	// holds.
 	Sought string
 
-	// Fingerprint stands for the message's content where copies are to be compared (see [identity.FingerprintMode]). Nil
-	// where they are not.
+	// Fingerprint stands for the message's content where copies are to be compared (see [identity.FingerprintMode]).
+	// Nil where they are not.
 	Fingerprint []byte
 
 	Topic     string
 	Partition int32
 	Offset    int64
-	// Timestamp is the broker's or the producer's, as the topic is configured, in milliseconds. It is in the years 1 to
-	// 9999, which JSON, Postgres and all languages can write, or zero: where the record has none, and where its number is
-	// no such time.
+	// Timestamp is the broker's or the producer's, as the topic is configured, in milliseconds. It is in the years 1
+	// to 9999, which JSON, Postgres and all languages can write, or zero: where the record has none, and where its
+	// number is no such time.
 	Timestamp time.Time
-	// RawTimestamp is the record's number, milliseconds since 1970, where that is no time that Timestamp can be: a producer
-	// wrote nanoseconds, say. Otherwise 0. The largest and the least int64 also stand for a number that an earlier version
-	// did not keep, of a time too late or too early for Postgres.
+	// RawTimestamp is the record's number, milliseconds since 1970, where that is no time that Timestamp can be: a
+	// producer wrote nanoseconds, say. Otherwise 0. The largest and the least int64 also stand for a number that an
+	// earlier version did not keep, of a time too late or too early for Postgres.
 	RawTimestamp int64
 	// Key is nil for a null key, and empty for an empty one.
 	Key []byte
@@ -50,8 +51,8 @@ type Message struct {
 	Headers []Header
 }
 
-// The numbers of a record's timestamp that are no time of the years 1 to 9999 lie outside of these. The first one itself
-// is the zero time, which is none.
+// The numbers of a record's timestamp that are no time of the years 1 to 9999 lie outside of these. The first one
+// itself is the zero time, which is none.
 const (
 	zeroTimestamp = -62135596800000
 	endTimestamp  = 253402300800000
@@ -70,7 +71,8 @@ func (m *Message) Stamp(number int64) {
 	}
 }
 
-// stored is the message's timestamp as Postgres keeps it: as a time or as a number, and as neither where both are zero.
+// stored is the message's timestamp as Postgres keeps it: as a time or as a number, and as neither where both are
+// zero.
 func (m *Message) stored() (at time.Time, number int64) {
 	switch seconds := m.Timestamp.Unix(); {
 	case m.Timestamp.IsZero():
@@ -85,7 +87,8 @@ func (m *Message) stored() (at time.Time, number int64) {
 	return m.Timestamp, 0
 }
 
-// Identify sets the message's ID, RawID, Reason and Sought, as the rule finds them in the rest of it: see [identity.Rule.Find].
+// Identify sets the message's ID, RawID, Reason and Sought, as the rule finds them in the rest of it: see
+// [identity.Rule.Find].
 func (m *Message) Identify(by *identity.Rule, topicID uuid.UUID) {
 	found := by.Find(&identity.Record{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Key: m.Key, Value: m.Value,
 		Headers: m.Headers}, topicID)

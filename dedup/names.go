@@ -10,8 +10,8 @@ import (
 // MaxNameBytes is the length of the longest name of an inbox, a handler or a consumer.
 const MaxNameBytes = 1000
 
-// CheckName says why a text can't name an inbox, a handler or a consumer: it is blank, longer than MaxNameBytes, or no text that
-// Postgres can hold.
+// CheckName says why a text can't name an inbox, a handler or a consumer: it is blank, longer than MaxNameBytes, or
+// no text that Postgres can hold.
 func CheckName(name string) error {
 	switch {
 	case isBlank(name):

@@ -18,9 +18,9 @@ import (
 // checkLimit bounds the question to a connection of a pool whether it still leads to the primary, or anywhere.
 const checkLimit = 5 * time.Second
 
-// PreparePool has a pool's connections notice what happens to them: call it on the config of a pool that a Store is to work
-// on, before the pool is made. silence is how long Postgres or the network may be silent, Config.AnswerTimeout's companion;
-// zero or less is 30 seconds.
+// PreparePool has a pool's connections notice what happens to them: call it on the config of a pool that a Store is
+// to work on, before the pool is made. silence is how long Postgres or the network may be silent,
+// Config.AnswerTimeout's companion; zero or less is 30 seconds.
 //
 //   - A connection that the network has forgotten ends after silence, and each host of the connection string is tried for a
 //     while only: see [dial.Prepare]. It replaces DialFunc.
@@ -74,8 +74,8 @@ func (d *doubts) settle(ctx context.Context, c *pgx.Conn) (bool, error) {
 	return true, nil
 }
 
-// ErrNoAnswer is returned where Postgres, or the way to it, did not answer within Config.AnswerTimeout. It is not known what
-// became of what was asked; the connection is closed.
+// ErrNoAnswer is returned where Postgres, or the way to it, did not answer within Config.AnswerTimeout. It is not
+// known what became of what was asked; the connection is closed.
 var ErrNoAnswer = db.ErrNoAnswer
 
 // slowest is how many bytes a second are waited for at least, where much is sent or read.

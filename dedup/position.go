@@ -23,8 +23,8 @@ type Position struct {
 	// Next is the offset of the next message to process; valid where Known is true.
 	Next  int64
 	Known bool
-	// LeaderEpoch is the epoch of the partition's leader under which the last message before Next was written, as it was
-	// when the position was acquired or set. Nil: not known.
+	// LeaderEpoch is the epoch of the partition's leader under which the last message before Next was written, as it
+	// was when the position was acquired or set. Nil: not known.
 	LeaderEpoch *int32
 	// Epoch rises by one with each owner.
 	Epoch int64
@@ -45,8 +45,8 @@ type Position struct {
 // nothing that this owner does will.
 var ErrFenced = errors.New("another owner has acquired the position")
 
-// ErrLocked is returned where another session holds the position's row and could not be ended; the error's text names it.
-// It is somebody who works on the table by hand, or an owner of before that logged in as another role.
+// ErrLocked is returned where another session holds the position's row and could not be ended; the error's text
+// names it. It is somebody who works on the table by hand, or an owner of before that logged in as another role.
 var ErrLocked = errors.New("another session has locked the position")
 
 // MovedError says that the position is not where its owner thinks: a commit whose answer was lost did take
@@ -64,8 +64,8 @@ const (
 )
 
 // Acquire makes the caller the owner of a position and fences all earlier owners. An earlier owner's open
-// transaction is waited for, and after Config.EvictAfter ended: it can only belong to a process that is
-// stopped, hung or cut off. ErrLocked says that something else holds the position for 10 seconds more. owner is for people:
+// transaction is waited for, and after Config.EvictAfter ended: it can only belong to a process that is stopped,
+// hung or cut off. ErrLocked says that something else holds the position for 10 seconds more. owner is for people:
 // it is shown beside the position.
 func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition int32, owner string) (*Position, error) {
 	// One batch by the careful way tells whether what comes was seen before.
@@ -97,8 +97,8 @@ func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition i
 }
 
 // holderSQL names the session whose transaction has locked or moved a position: the row bears the mark of that
-// transaction, and every transaction holds a lock on its own number. Where the session logged in as this one did, and the
-// position has no later owner, it is ended.
+// transaction, and every transaction holds a lock on its own number. Where the session logged in as this one did,
+// and the position has no later owner, it is ended.
 const holderSQL = `
 select format('session %s of %s (application "%s"%s)', a.pid, a.usename, a.application_name,
 	', since ' || to_char(a.xact_start at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS UTC')),
@@ -110,8 +110,8 @@ join pg_stat_activity a on a.pid = l.pid
 where p.position_id = $1 and a.pid <> pg_backend_pid()
 limit 1`
 
-// lockedBy finds out whether Postgres did not answer because another session holds the position. That may be a transaction
-// of our own, on a connection that fell silent: the server does not know that nobody is there any more.
+// lockedBy finds out whether Postgres did not answer because another session holds the position. That may be a
+// transaction of our own, on a connection that fell silent: the server does not know that nobody is there any more.
 func (s *Store) lockedBy(ctx context.Context, p *Position, err error) error {
 	if !errors.Is(err, ErrNoAnswer) {
 		return err
@@ -137,8 +137,8 @@ const (
 		where p.consumer = $1 and p.topic = $2 and p."partition" = e."partition"`
 )
 
-// Reposition sets where the owner starts, forward or back, under which topic identity (zero: none), and the leader epoch of
-// the last message before (nil: not known).
+// Reposition sets where the owner starts, forward or back, under which topic identity (zero: none), and the leader
+// epoch of the last message before (nil: not known).
 func (s *Store) Reposition(ctx context.Context, p *Position, next int64, topicID uuid.UUID, leaderEpoch *int32) error {
 	var id *uuid.UUID
 	if topicID != uuid.Nil {
@@ -161,8 +161,8 @@ func (s *Store) Reposition(ctx context.Context, p *Position, next int64, topicID
 
 const excuseSQL = `update firstseen.positions set fruitless = greatest(fruitless - 1, 0) where position_id = $1 and epoch = $2`
 
-// Excuse takes back that this owner has acquired the position without moving it, and nothing of what owners before it left:
-// it came to its end before it handled anything. Call it once.
+// Excuse takes back that this owner has acquired the position without moving it, and nothing of what owners before
+// it left: it came to its end before it handled anything. Call it once.
 func (s *Store) Excuse(ctx context.Context, p *Position) error {
 	return s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.db.SQL(excuseSQL), p.id, p.Epoch)
@@ -172,8 +172,8 @@ func (s *Store) Excuse(ctx context.Context, p *Position) error {
 
 const recallSQL = `update firstseen.positions set fruitless = $3 where position_id = $1 and epoch = $2`
 
-// Recall notes again that the position was acquired Fruitless times without moving: so far it has only come to where it
-// stood when it was acquired.
+// Recall notes again that the position was acquired Fruitless times without moving: so far it has only come to where
+// it stood when it was acquired.
 func (s *Store) Recall(ctx context.Context, p *Position) error {
 	return s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.db.SQL(recallSQL), p.id, p.Epoch, p.Fruitless)
@@ -214,10 +214,10 @@ func (s *Store) KnowsTopic(ctx context.Context, consumer, topic string) (bool, e
 
 const beginTopicSQL = `select firstseen.begin_topic($1, $2, $3, $4, $5)`
 
-// Begin sets the positions of all partitions of a topic that is new to the consumer, in one transaction: next has the
-// first offset of each. Where the consumer knows the topic it does nothing and returns false. So whoever finds a
-// partition without a position later knows that the partition was added, or its position lost. leaderEpochs has the leader
-// epoch of the last message before, for those of which it is known.
+// Begin sets the positions of all partitions of a topic that is new to the consumer, in one transaction: next has
+// the first offset of each. Where the consumer knows the topic it does nothing and returns false. So whoever finds a
+// partition without a position later knows that the partition was added, or its position lost. leaderEpochs has the
+// leader epoch of the last message before, for those of which it is known.
 func (s *Store) Begin(ctx context.Context, consumer, topic string, topicID uuid.UUID, next map[int32]int64, leaderEpochs map[int32]int32) (begun bool, err error) {
 	partitions, offsets := make([]int32, 0, len(next)), make([]int64, 0, len(next))
 	for p, offset := range next {
@@ -245,8 +245,8 @@ func (s *Store) Begin(ctx context.Context, consumer, topic string, topicID uuid.
 	return begun, nil
 }
 
-// ForgetPartitions deletes the positions of partitions that a topic does not have any more because it was made anew with
-// fewer: those from partitions on that were set in another topic than topicID. It returns how many there were.
+// ForgetPartitions deletes the positions of partitions that a topic does not have any more because it was made anew
+// with fewer: those from partitions on that were set in another topic than topicID. It returns how many there were.
 func (s *Store) ForgetPartitions(ctx context.Context, consumer, topic string, topicID uuid.UUID, partitions int) (gone int, err error) {
 	const sql = `select firstseen.forget_partitions($1, $2, $3, $4)`
 	if err := s.db.Pool.QueryRow(ctx, s.db.SQL(sql), consumer, topic, topicID, partitions).Scan(&gone); err != nil {

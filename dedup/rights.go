@@ -45,8 +45,8 @@ missing (text, kind) as (
 		and not has_function_privilege(me.role, p.oid, 'execute'))
 select text from missing order by kind, text`
 
-// MissingRights lists what a role may not do in the store's schema that a consumer must; empty: the role of the pool. A
-// role that is not there is an error.
+// MissingRights lists what a role may not do in the store's schema that a consumer must; empty: the role of the
+// pool. A role that is not there is an error.
 func (s *Store) MissingRights(ctx context.Context, role string) ([]string, error) {
 	missing, err := db.Collect(ctx, s.db, pgx.RowTo[string], missingRightsSQL, s.cfg.Schema, role)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/firstseen/firstseen/internal/savepoint"
 )
 
-// session puts back, in statements that go along with others, what a handler has left in a connection's session: else the
-// next transaction's handler, of another partition, would have it.
+// session puts back, in statements that go along with others, what a handler has left in a connection's session:
+// else the next transaction's handler, of another partition, would have it.
 type session struct {
 	role  string // the role alone, before the store works on its own tables
 	reset string // everything, after the commit

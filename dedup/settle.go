@@ -160,7 +160,8 @@ func failureColumns(entries []*Entry) (scopes, lanes, attempts, reasons, errs an
 	return int32Array(s.bytes()), uuidArray(l.bytes()), int32Array(a.bytes()), textArray(r.bytes()), textArray(e.bytes())
 }
 
-// contentColumns are the messages themselves, without their tenants, which their scopes say, and with their raw timestamps.
+// contentColumns are the messages themselves, without their tenants, which their scopes say, and with their raw
+// timestamps.
 func contentColumns(entries []*Entry) []any {
 	ms := make([]Message, len(entries))
 	for i, e := range entries {

@@ -1,17 +1,18 @@
-// Package dedup is Postgres' side of firstseen: it decides what is new. A message gets its identity by a rule of package
-// identity ([Message.Identify]); a batch of messages enters [Store.Accept], which opens one transaction, moves the
-// consumer's position, inserts the message IDs and says which of them were never seen; that transaction, with
-// whatever handlers added to it, leaves through [Tx.Commit]. The package knows nothing of brokers.
+// Package dedup is Postgres' side of firstseen: it decides what is new. A message gets its identity by a rule of
+// package identity ([Message.Identify]); a batch of messages enters [Store.Accept], which opens one transaction,
+// moves the consumer's position, inserts the message IDs and says which of them were never seen; that transaction,
+// with whatever handlers added to it, leaves through [Tx.Commit]. The package knows nothing of brokers.
 //
-// Seven names are enough to begin with. Whoever runs a consumer opens a [Store] with [Open] and a [Config], over a pool that
-// [PreparePool] has prepared; whoever writes handlers gets a [Message] with its [Header] list, and writes many at once with
-// [Columns]. The rest is what the packages handlers and consumer are built of. What operators do is in package operate.
+// Seven names are enough to begin with. Whoever runs a consumer opens a [Store] with [Open] and a [Config], over a
+// pool that [PreparePool] has prepared; whoever writes handlers gets a [Message] with its [Header] list, and writes
+// many at once with [Columns]. The rest is what the packages handlers and consumer are built of. What operators do
+// is in package operate.
 //
-// In reading order: message.go; store.go (opening) with rights.go and pool.go; scope.go and position.go (what a batch is
-// accepted into, and who owns it), accept.go, settle.go and tx.go (one transaction from its begin to its commit), handlertx.go and
-// session.go (what handlers get of it, and leave behind); ordering.go and lanes.go (what waits); look.go (accept without effect),
-// pause.go and holds.go (what is read and told by the way); names.go; and how values travel: columns.go, array.go, copyrows.go,
-// headers.go, uuidcodec.go.
+// In reading order: message.go; store.go (opening) with rights.go and pool.go; scope.go and position.go (what a
+// batch is accepted into, and who owns it), accept.go, settle.go and tx.go (one transaction from its begin to its
+// commit), handlertx.go and session.go (what handlers get of it, and leave behind); ordering.go and lanes.go (what
+// waits); look.go (accept without effect), pause.go and holds.go (what is read and told by the way); names.go; and
+// how values travel: columns.go, array.go, copyrows.go, headers.go, uuidcodec.go.
 package dedup
 
 import (
@@ -42,8 +43,8 @@ type Config struct {
 	// IdleAfter is how long a transaction on lanes may go without a statement before Postgres ends it: its process is
 	// stopped or cut off, and the lanes wait for it. It must be longer than a handler takes. Default 10 minutes.
 	IdleAfter time.Duration
-	// AnswerTimeout bounds each round trip to Postgres that is no handler's: accept, commit, acquire, what lanes need. A lock
-	// that somebody else holds counts as silence. Default 30 seconds.
+	// AnswerTimeout bounds each round trip to Postgres that is no handler's: accept, commit, acquire, what lanes
+	// need. A lock that somebody else holds counts as silence. Default 30 seconds.
 	AnswerTimeout time.Duration
 	// PartitionDays is how many days ahead the inbox's partitions are made. Default 7.
 	PartitionDays int
@@ -81,19 +82,21 @@ type Store struct {
 	makesSessions bool // the pool sets something in each connection's session
 }
 
-// Open checks that the database is in UTF8, that the schema is there at the version this build needs and that the login may do what a consumer must,
-// and makes the inbox's partitions for the days ahead. The pool stays the caller's, who closes it after the last use of the store.
-// Have [PreparePool] prepare its config: else its connections stay with a server that a failover has demoted, and wait for
-// minutes on a network that has fallen silent.
+// Open checks that the database is in UTF8, that the schema is there at the version this build needs and that the
+// login may do what a consumer must, and makes the inbox's partitions for the days ahead. The pool stays the
+// caller's, who closes it after the last use of the store. Have [PreparePool] prepare its config: else its
+// connections stay with a server that a failover has demoted, and wait for minutes on a network that has fallen
+// silent.
 //
 // Behind a pooler in transaction mode (PgBouncer, pgcat) statements must not be prepared under a name: set
 // default_query_exec_mode=cache_describe in the pool's connection string, or exec, which needs a round trip less at
 // first but sends parameters as text. PgBouncer 1.21 and later can carry names over (max_prepared_statements), and
 // then needs no setting. The store keeps nothing in a session: its locks and settings end with the transaction.
 //
-// Nor may handlers: each commit is followed, in the same round trip, by statements that put back what they have left in
-// the session: settings, the role, temporary tables, session locks, cursors and LISTEN. What the pool's AfterConnect sets stays,
-// but for settings that Postgres does not know (app.tenant): give those in the connection string or by alter role.
+// Nor may handlers: each commit is followed, in the same round trip, by statements that put back what they have left
+// in the session: settings, the role, temporary tables, session locks, cursors and LISTEN. What the pool's
+// AfterConnect sets stays, but for settings that Postgres does not know (app.tenant): give those in the connection
+// string or by alter role.
 func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, fmt.Errorf("open inbox: %w", err)
@@ -208,8 +211,8 @@ func (s *Store) checkVersion(ctx context.Context) error {
 
 // Server is what one connection finds out about the database server.
 type Server struct {
-	// Started is when it was started: it tells one server from another, and a restart from a recovery after a crash of one
-	// of its processes, which is none.
+	// Started is when it was started: it tells one server from another, and a restart from a recovery after a crash
+	// of one of its processes, which is none.
 	Started time.Time
 	// Writable says that a new transaction may write.
 	Writable bool

@@ -51,8 +51,8 @@ func (t *Tx) Check() error {
 
 const checkDeferredSQL = `select firstseen.seal(); set constraints all immediate`
 
-// CheckDeferred finds out what the commit would fail on: a constraint that a handler has deferred, or another transaction in
-// this one's place. It changes nothing.
+// CheckDeferred finds out what the commit would fail on: a constraint that a handler has deferred, or another
+// transaction in this one's place. It changes nothing.
 func (t *Tx) CheckDeferred(ctx context.Context) error {
 	return positionError(t.exec(ctx, savepoint.Rehearse(t.session.role+`; `+t.store.db.SQL(checkDeferredSQL))))
 }
@@ -63,8 +63,8 @@ func (t *Tx) Undo(ctx context.Context) error {
 	return positionError(t.exec(ctx, savepoint.Undo()))
 }
 
-// Keep has what was done so far outlive a later Undo, and the next handler begin with the role that the first one had. Its
-// errors are Undo's.
+// Keep has what was done so far outlive a later Undo, and the next handler begin with the role that the first one
+// had. Its errors are Undo's.
 func (t *Tx) Keep(ctx context.Context) error {
 	return positionError(t.exec(ctx, t.session.role+`; `+savepoint.Release()+`; `+savepoint.Keep()))
 }
@@ -131,8 +131,9 @@ func (t *Tx) writeAndCommit(ctx context.Context) error {
 	return t.end(ctx, t.store.db.SQL(commitSQL), nil)
 }
 
-// end sends the last statements as one simple query: the role, COPY, seal, commit and what puts the session back are one
-// round trip, and Postgres stops at the first that fails. In a transaction that has failed that is the first of all.
+// end sends the last statements as one simple query: the role, COPY, seal, commit and what puts the session back are
+// one round trip, and Postgres stops at the first that fails. In a transaction that has failed that is the first of
+// all.
 func (t *Tx) end(ctx context.Context, sql string, rows *copyRows) error {
 	conn := t.conn.Conn().PgConn()
 	sql = t.session.role + `; ` + sql + `; ` + t.session.reset

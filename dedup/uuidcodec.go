@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// registerUUID has a connection send and receive a uuid.UUID as its 16 bytes. pgx alone knows it as a driver.Valuer and
-// a Scanner only, and goes by its text, which costs handlers more than the rest of a small INSERT's parameters.
+// registerUUID has a connection send and receive a uuid.UUID as its 16 bytes. pgx alone knows it as a driver.Valuer
+// and a Scanner only, and goes by its text, which costs handlers more than the rest of a small INSERT's parameters.
 func registerUUID(m *pgtype.Map) {
 	t, _ := m.TypeForOID(pgtype.UUIDOID)
 	m.RegisterType(&pgtype.Type{Name: t.Name, OID: t.OID, Codec: uuidCodec{t.Codec}})

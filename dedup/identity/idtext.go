@@ -12,8 +12,8 @@ import (
 	"github.com/firstseen/firstseen/dedup/internal/uuid8"
 )
 
-// NoIDs are the texts that stand for no ID in practice: what programs write where they have none. Case does not count, nor
-// white space and JSON's quotes around them.
+// NoIDs are the texts that stand for no ID in practice: what programs write where they have none. Case does not
+// count, nor white space and JSON's quotes around them.
 var NoIDs = []string{"null", "(null)", "undefined", "none", "nil", "<nil>", "nan", "n/a"}
 
 var defaultNoIDs noIDs = slices.Clone(NoIDs)
@@ -21,8 +21,8 @@ var defaultNoIDs noIDs = slices.Clone(NoIDs)
 // noIDs are texts that are no ID.
 type noIDs []string
 
-// has says that a text has nothing in it that can be seen, or is one of the texts. What is binary may be a number: it is none
-// where it is zeros.
+// has says that a text has nothing in it that can be seen, or is one of the texts. What is binary may be a number:
+// it is none where it is zeros.
 func (n noIDs) has(text []byte) bool {
 	if !isText(text) {
 		return len(bytes.Trim(text, "\x00")) == 0
@@ -43,8 +43,8 @@ func bare(text []byte) []byte {
 	return text
 }
 
-// isUnseen says that a character leaves no mark: NUL, white space, and what is of no width. The list is our own: Unicode's
-// change between releases, and IDs must not.
+// isUnseen says that a character leaves no mark: NUL, white space, and what is of no width. The list is our own:
+// Unicode's change between releases, and IDs must not.
 func isUnseen(r rune) bool {
 	switch {
 	case r == 0, r < 0x80 && isSpace(byte(r)), 0x80 <= r && r <= 0xa0, r == 0xad, r == 0x34f, r == 0x61c, r == 0x115f, r == 0x1160, r == 0x1680, r == 0x180e,

@@ -85,7 +85,8 @@ func (n noIDs) isEmpty(canonical []byte) bool {
 	return string(canonical) == "null"
 }
 
-// isFramed says that a payload begins as Confluent's serializers have it: a zero, and the number of a schema in four bytes.
+// isFramed says that a payload begins as Confluent's serializers have it: a zero, and the number of a schema in four
+// bytes.
 func isFramed(value []byte) bool { return len(value) > 5 && value[0] == 0 }
 
 // value is the JSON text that the pointer leads to in the payload, nil where that is nothing.

@@ -1,11 +1,11 @@
-// Package identity says which message a message is: it finds the ID in a header, a CloudEvent, the payload, the key or the
-// position, and makes one for producers ([KeyOf]). A [Record] enters a [Rule], and what was [Found] leaves it, or the
-// [Reason] why there is no usable ID. A [FingerprintMode] tells contents apart. IDs are stored for ever, so what a text gives
-// never changes. The package knows neither Postgres nor brokers.
+// Package identity says which message a message is: it finds the ID in a header, a CloudEvent, the payload, the key
+// or the position, and makes one for producers ([KeyOf]). A [Record] enters a [Rule], and what was [Found] leaves
+// it, or the [Reason] why there is no usable ID. A [FingerprintMode] tells contents apart. IDs are stored for ever,
+// so what a text gives never changes. The package knows neither Postgres nor brokers.
 //
-// In reading order: rule.go (the search), source.go (where to look), reason.go (why in vain), idtext.go (what a text stands
-// for), uuid.go (its spellings), cloudevents.go, jsonpointer.go, jsontext.go and canonical.go (JSON in place), parseids.go
-// (IDs as people write them), keyof.go, fingerprint.go.
+// In reading order: rule.go (the search), source.go (where to look), reason.go (why in vain), idtext.go (what a text
+// stands for), uuid.go (its spellings), cloudevents.go, jsonpointer.go, jsontext.go and canonical.go (JSON in
+// place), parseids.go (IDs as people write them), keyof.go, fingerprint.go.
 package identity
 
 import (
@@ -95,7 +95,8 @@ type Found struct {
 	RawID string
 	// Reason says why no usable ID was found. Where it is set the ID is the position's.
 	Reason Reason
-	// Sought says what was looked for in vain, or found and can't be used, where Reason is set; never what a message holds.
+	// Sought says what was looked for in vain, or found and can't be used, where Reason is set; never what a message
+	// holds.
 	Sought string
 }
 
@@ -107,16 +108,16 @@ type Found struct {
 // unusable ID (ambiguous, too long, not scalar, nil) ends the search. Without a usable ID the Reason
 // is set and the ID is the position's, so that the dead letter has an identity too.
 //
-// A header's or JSON value's surrounding ASCII white space does not count, unless the value is binary
-// (invalid UTF-8 or other control characters). A value that spells a UUID is that UUID: 8-4-4-4-12
-// hex digits in either case, alone, in braces or after urn:uuid:, or 32 hex digits; also with JSON's quotes
-// around it, and with characters that can't be seen. Any other is hashed, quotes and all, to a version-8 UUID and kept in RawID; a CloudEvent's pair is always hashed, since its id is
-// unique only within its source, and its RawID is source, space, id. Where the text could not
-// be stored in Postgres (invalid UTF-8, a NUL), RawID is `\x` and its hex digits. IDs from a position
-// or a hash have no RawID.
+// A header's or JSON value's surrounding ASCII white space does not count, unless the value is binary (invalid UTF-8
+// or other control characters). A value that spells a UUID is that UUID: 8-4-4-4-12 hex digits in either case,
+// alone, in braces or after urn:uuid:, or 32 hex digits; also with JSON's quotes around it, and with characters that
+// can't be seen. Any other is hashed, quotes and all, to a version-8 UUID and kept in RawID; a CloudEvent's pair is
+// always hashed, since its id is unique only within its source, and its RawID is source, space, id. Where the text
+// could not be stored in Postgres (invalid UTF-8, a NUL), RawID is `\x` and its hex digits. IDs from a position or a
+// hash have no RawID.
 //
-// A text that is one of [NoIDs], or has nothing in it that can be seen, is missing; so are the fields of a hash where none
-// has a value. A key that is binary is never that: zeros are a number.
+// A text that is one of [NoIDs], or has nothing in it that can be seen, is missing; so are the fields of a hash
+// where none has a value. A key that is binary is never that: zeros are a number.
 //
 // A text gives one ID, whether a header, the payload or the key holds it. Hashed IDs never meet where
 // their texts differ or one is of a text and the other of a CloudEvent, a position, a payload, named
@@ -153,12 +154,12 @@ func soughtIn(sources []Source) string {
 	return lookedFor + strings.Join(names, ", then ")
 }
 
-// ByPosition says that what has no other ID is known by its position. Where a log was cut off, other messages come at the
-// positions of those that were seen, and are taken for them.
+// ByPosition says that what has no other ID is known by its position. Where a log was cut off, other messages come
+// at the positions of those that were seen, and are taken for them.
 func (r *Rule) ByPosition() bool { return r.sources[len(r.sources)-1].kind == fromPosition }
 
-// OfPosition is the ID of an offset in a partition: what a message has that no other one was found for. topicID is as in
-// [Rule.Find].
+// OfPosition is the ID of an offset in a partition: what a message has that no other one was found for. topicID is
+// as in [Rule.Find].
 func OfPosition(topic string, partition int32, offset int64, topicID uuid.UUID) uuid.UUID {
 	var numbers [12]byte
 	binary.BigEndian.PutUint32(numbers[:], uint32(partition))

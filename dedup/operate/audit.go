@@ -37,7 +37,8 @@ type AuditRecord struct {
 	id int64
 }
 
-// AuditFilter picks records; each field that is set narrows it. Actor and Action are exact, From is included and To is not.
+// AuditFilter picks records; each field that is set narrows it. Actor and Action are exact, From is included and To
+// is not.
 type AuditFilter struct {
 	Actor, Action string
 	From, To      time.Time
@@ -48,9 +49,9 @@ select m.audit_id, m.at, m.actor, m.action, m.why, m.login, coalesce(s.handler, 
 from firstseen.audit m
 left join firstseen.scopes s using (scope_id)`
 
-// Audit lists what was done by hand to the inbox and its messages, the last first: up to limit records, behind the cursor of
-// the page before (empty: the first page). next is empty on the last page. It reads back until there are enough; ctx's
-// deadline bounds it.
+// Audit lists what was done by hand to the inbox and its messages, the last first: up to limit records, behind the
+// cursor of the page before (empty: the first page). next is empty on the last page. It reads back until there are
+// enough; ctx's deadline bounds it.
 func (in *Inbox) Audit(ctx context.Context, f AuditFilter, after Cursor, limit int) (records []AuditRecord, next Cursor, err error) {
 	c := &condition{}
 	c.add("coalesce(s.inbox, m.inbox) = $%d", in.db.Inbox)

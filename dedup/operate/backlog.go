@@ -34,15 +34,15 @@ select count(*) from (
 	select from (select d.scope_id from firstseen.dead_letters d where d.died_at > now() - $2::interval order by d.died_at desc limit $3) d
 	join firstseen.scopes s on s.scope_id = d.scope_id and s.inbox = $1) d`
 
-// RecentlyDead counts the dead letters of the inbox that came within a time and are still there, of the newest BacklogCap of
-// all inboxes.
+// RecentlyDead counts the dead letters of the inbox that came within a time and are still there, of the newest
+// BacklogCap of all inboxes.
 func (in *Inbox) RecentlyDead(ctx context.Context, within time.Duration) (n int64, err error) {
 	err = in.db.LookOne(ctx, recentlyDeadSQL, []any{in.db.Inbox, within, BacklogCap}, &n)
 	return n, err
 }
 
-// backlogSQL looks at no more than $2 rows of a table for each handler, in the order of the indexes. It starts from what
-// waits, and skips from scope to scope: scopes without any cost nothing, and tenants may be many.
+// backlogSQL looks at no more than $2 rows of a table for each handler, in the order of the indexes. It starts from
+// what waits, and skips from scope to scope: scopes without any cost nothing, and tenants may be many.
 const backlogSQL = `
 with recursive names as (
 	select (select min(s.handler) from firstseen.scopes s where s.inbox = $1) as handler
@@ -86,8 +86,8 @@ where h.handler is not null
 order by h.handler`
 
 // Backlog counts what waits in Postgres, for each handler of the inbox that was ever given a message. It stays cheap
-// however much that is: of each kind it counts BacklogCap and one more at most, and says so by Capped. OldestAt is then
-// that of those counted.
+// however much that is: of each kind it counts BacklogCap and one more at most, and says so by Capped. OldestAt is
+// then that of those counted.
 func (in *Inbox) Backlog(ctx context.Context) ([]Backlog, error) {
 	found, err := db.LookAll(ctx, in.db, []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"}, scanBacklog, backlogSQL, in.db.Inbox, BacklogCap+1)
 	if err != nil {

@@ -31,9 +31,9 @@ select s.inbox, s.handler, s.tenant, m.message_id, null::text, m.topic, m."parti
 from firstseen.conflicts m
 join firstseen.scopes s using (scope_id)`
 
-// Conflicts lists conflicts, the last seen first: up to limit of them, behind the cursor of the page before (empty: the
-// first page). next is empty on the last page. A page carries keys, headers and values whole; it is shorter where those are
-// more than 16 MiB. The filter's Reason does not count.
+// Conflicts lists conflicts, the last seen first: up to limit of them, behind the cursor of the page before (empty:
+// the first page). next is empty on the last page. A page carries keys, headers and values whole; it is shorter
+// where those are more than 16 MiB. The filter's Reason does not count.
 func (in *Inbox) Conflicts(ctx context.Context, f Filter, after Cursor, limit int) (copies []ConflictCopy, next Cursor, err error) {
 	f.Reason = ""
 	c := f.conditions(in.db.Inbox, "m.seen_at")

@@ -24,7 +24,8 @@ type Explanation struct {
 	// Unseen are handlers of the inbox that have not seen the ID, where another one has.
 	Unseen []string
 	// ForgottenBefore is set where the ID is not known and retention has deleted IDs of the inbox that were first
-	// seen before it; DroppedBefore where content is gone and retention has dropped days of the inbox that ended by then.
+	// seen before it; DroppedBefore where content is gone and retention has dropped days of the inbox that ended by
+	// then.
 	ForgottenBefore, DroppedBefore time.Time
 	// Place is what was asked for, if that was a place.
 	Place *Place

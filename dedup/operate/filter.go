@@ -17,8 +17,8 @@ type Filter struct {
 	Reason string
 	// Key is exact, byte for byte; an empty one that is not nil picks empty keys. Null keys can't be asked for.
 	Key []byte
-	// From (included) and To (excluded) bound when a message died, or when a conflict was seen, or else when the message's
-	// ID was first seen.
+	// From (included) and To (excluded) bound when a message died, or when a conflict was seen, or else when the
+	// message's ID was first seen.
 	From, To time.Time
 	// IDs picks messages by their ID.
 	IDs []uuid.UUID

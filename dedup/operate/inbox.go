@@ -1,12 +1,13 @@
-// Package operate is what people do with what an inbox holds, and what is done for them: look at messages and explain them,
-// give dead letters back or discard them, publish them, run messages again, replay a range, move positions, pause, forget what
-// is old, measure. An [Inbox] is opened from a pool ([Open]) or is that of a store ([Of]); each thing that is done is one of its
-// methods, for the command line and the admin API alike. What is changed by hand is signed ([By]) and kept in the audit.
+// Package operate is what people do with what an inbox holds, and what is done for them: look at messages and
+// explain them, give dead letters back or discard them, publish them, run messages again, replay a range, move
+// positions, pause, forget what is old, measure. An [Inbox] is opened from a pool ([Open]) or is that of a store
+// ([Of]); each thing that is done is one of its methods, for the command line and the admin API alike. What is
+// changed by hand is signed ([By]) and kept in the audit.
 //
-// In reading order: inbox.go; filter.go, page.go and stored.go (which messages, how they are paged and scanned), messages.go
-// (lists by status), dead.go, redrive.go (and discard), publish.go, rerun.go, conflicts.go; explain.go, sightings.go and
-// place.go (what is known), tell.go (the same in sentences); positions.go, replay.go, pauses.go, holds.go; backlog.go and size.go
-// (how much there is), retention.go (what is forgotten), audit.go (what was done).
+// In reading order: inbox.go; filter.go, page.go and stored.go (which messages, how they are paged and scanned),
+// messages.go (lists by status), dead.go, redrive.go (and discard), publish.go, rerun.go, conflicts.go; explain.go,
+// sightings.go and place.go (what is known), tell.go (the same in sentences); positions.go, replay.go, pauses.go,
+// holds.go; backlog.go and size.go (how much there is), retention.go (what is forgotten), audit.go (what was done).
 package operate
 
 import (

@@ -56,8 +56,8 @@ type Listed struct {
 	seq int64
 }
 
-// statusList is how the messages of one status are listed: from which table, in the order of which time, and with which of the
-// planner's ways off.
+// statusList is how the messages of one status are listed: from which table, in the order of which time, and with
+// which of the planner's ways off.
 type statusList struct {
 	name, at, from string
 	columns        string // state, at, reason, error, lane, due_at
@@ -76,13 +76,14 @@ var lists = map[Status]statusList{
 	StatusFailed:  {name: parkedList, at: "m.received_at", from: parkedFrom, columns: parkedColumns, term: "m.attempts > 0"},
 	StatusDead: {name: deadList, at: "m.died_at", from: `firstseen.dead_letters m join firstseen.scopes s using (scope_id)`,
 		columns: `2, m.died_at, m.reason, m.error, m.lane, null::timestamptz`, term: "true"},
-	// Without a sort the partitions are read back by their primary keys, the newest rows first, and no further than needed.
+	// Without a sort the partitions are read back by their primary keys, the newest rows first, and no further than
+	// needed.
 	StatusProcessed: {name: processedList, at: "m.received_at", from: `firstseen.inbox m join firstseen.scopes s using (scope_id)`,
 		columns: `0, m.processed_at, null::text, null::text, null::uuid, null::timestamptz`, term: "true", off: []string{"enable_sort"}},
 }
 
-// byIDFrom is where processed messages of known IDs are found: the inbox has no index by ID, but the time at which an ID
-// was first seen leads to it.
+// byIDFrom is where processed messages of known IDs are found: the inbox has no index by ID, but the time at which
+// an ID was first seen leads to it.
 const byIDFrom = `(
 	with seen as materialized (
 		select d.scope_id, d.message_id, d.first_seen_at
@@ -92,13 +93,14 @@ const byIDFrom = `(
 		on i.received_at = seen.first_seen_at and i.scope_id = seen.scope_id and i.message_id = seen.message_id) m
 join firstseen.scopes s using (scope_id)`
 
-// Messages lists the messages of one status, the last received first, or for dead letters those that died last: up to a
-// limit, behind the cursor of the page before. next is empty on the last page. While messages come and go one who pages
-// gets none twice, and misses none that had the status from the beginning to the end.
+// Messages lists the messages of one status, the last received first, or for dead letters those that died last: up
+// to a limit, behind the cursor of the page before. next is empty on the last page. While messages come and go one
+// who pages gets none twice, and misses none that had the status from the beginning to the end.
 //
 // Processed messages are read back from the newest, or from the filter's To, until there are enough of them or the
-// filter's From is reached: no index leads to them by topic, handler or key, on purpose, for it would cost every insert.
-// Parked messages are read and sorted, as many as there are. So a list may take long; ctx's deadline bounds it.
+// filter's From is reached: no index leads to them by topic, handler or key, on purpose, for it would cost every
+// insert. Parked messages are read and sorted, as many as there are. So a list may take long; ctx's deadline bounds
+// it.
 func (in *Inbox) Messages(ctx context.Context, l Listing) (messages []Listed, next Cursor, err error) {
 	from, ok := lists[l.Status]
 	if !ok {

@@ -22,9 +22,9 @@ func pauseColumns(p dedup.Pause) (kind, name string, partition int32) {
 	return string(p.Kind), p.Topic, -1
 }
 
-// Pause pauses something, and says whether it was not paused before; if it was, what is known of the first one stands.
-// Whether there is a thing of that name is not looked at. Processes obey within handlers.Config.PausePoll; a batch that
-// is open is finished.
+// Pause pauses something, and says whether it was not paused before; if it was, what is known of the first one
+// stands. Whether there is a thing of that name is not looked at. Processes obey within handlers.Config.PausePoll; a
+// batch that is open is finished.
 func (in *Inbox) Pause(ctx context.Context, p dedup.Pause, by By) (bool, error) {
 	return in.changePause(ctx, `select firstseen.pause($1, $2, $3, $4, $5, $6)`, "pause", p, by)
 }

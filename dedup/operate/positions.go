@@ -41,7 +41,8 @@ func (p *Position) NextOrNil() *int64 {
 	return &p.Next
 }
 
-// Counts says that messages were processed up to Next which the consumer may be given again: it is no replay's that is over.
+// Counts says that messages were processed up to Next which the consumer may be given again: it is no replay's that
+// is over.
 func (p *Position) Counts() bool {
 	return p.Next >= 0 && (p.ReplayTo == 0 || p.Next < p.ReplayTo)
 }
@@ -93,9 +94,10 @@ func (in *Inbox) AllPositions(ctx context.Context, limit int) ([]Position, error
 // ErrPositionInUse says that a position can't be moved because its owner's transaction stays open.
 var ErrPositionInUse = errors.New("a transaction of the position's owner is still open: stop that process, or end the transaction")
 
-// ResetPositions moves a consumer's positions in a topic by hand, all in one transaction: next has the offset to process
-// next for each partition, topicID the topic's identity (zero: none). Whoever still owns one of them is fenced. Each is
-// noted in the audit, with the position before. An open transaction on one of them is waited for, for 10 seconds.
+// ResetPositions moves a consumer's positions in a topic by hand, all in one transaction: next has the offset to
+// process next for each partition, topicID the topic's identity (zero: none). Whoever still owns one of them is
+// fenced. Each is noted in the audit, with the position before. An open transaction on one of them is waited for,
+// for 10 seconds.
 //
 // Where messages are skipped that no handler has seen, nobody will give them to one: that is the caller's decision.
 func (in *Inbox) ResetPositions(ctx context.Context, consumer, topic string, topicID uuid.UUID, next map[int32]int64, by By) error {

@@ -38,7 +38,8 @@ func (in *Inbox) Redrive(ctx context.Context, f Filter, by By) (int, error) {
 	return n, nil
 }
 
-// CountRedrive counts what a Redrive with the same filter would give back. The error is a *NoIDError where others would stay.
+// CountRedrive counts what a Redrive with the same filter would give back. The error is a *NoIDError where others
+// would stay.
 func (in *Inbox) CountRedrive(ctx context.Context, f Filter) (n int, err error) {
 	c := f.conditions(in.db.Inbox, "m.died_at")
 	c.args = append(c.args, identity.Reasons())
@@ -54,8 +55,9 @@ func (in *Inbox) CountRedrive(ctx context.Context, f Filter) (n int, err error) 
 	return n, err
 }
 
-// NoIDError says that dead letters can't be redriven because no message ID was found for them: they lie under the ID of their
-// place. Redriven they would take effect under that one, and once more when their producer sends them again.
+// NoIDError says that dead letters can't be redriven because no message ID was found for them: they lie under the ID
+// of their place. Redriven they would take effect under that one, and once more when their producer sends them
+// again.
 type NoIDError struct{ Letters int }
 
 func (e *NoIDError) Error() string {

@@ -43,8 +43,9 @@ func (r *Replay) Left() (n int64) {
 // ReplayConsumer is what the positions of a replay beside a consumer are kept under.
 func ReplayConsumer(consumer, name string) string { return "replay/" + consumer + "/" + name }
 
-// BeginReplay sets down a new replay, its positions at the beginnings of its ranges, and says whether it did: where there
-// is one of that consumer in that topic already, that one stands, unless fresh. Whoever works on it is fenced then.
+// BeginReplay sets down a new replay, its positions at the beginnings of its ranges, and says whether it did: where
+// there is one of that consumer in that topic already, that one stands, unless fresh. Whoever works on it is fenced
+// then.
 func (in *Inbox) BeginReplay(ctx context.Context, r *Replay, fresh bool) (begun bool, err error) {
 	n := len(r.Ranges)
 	partitions, from, to := make([]int32, n), make([]int64, n), make([]int64, n)

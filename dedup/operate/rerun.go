@@ -18,8 +18,8 @@ import (
 
 // RerunFilter picks processed messages of one handler.
 type RerunFilter struct {
-	// Filter's Handler is required. From and To bound when a message was received; where neither From nor IDs are given
-	// the inbox is read back for two days. Its Reason must be empty.
+	// Filter's Handler is required. From and To bound when a message was received; where neither From nor IDs are
+	// given the inbox is read back for two days. Its Reason must be empty.
 	Filter
 	// Places narrows to offsets of a partition of Filter.Topic.
 	Places *PlaceRange
@@ -59,8 +59,8 @@ type RerunMessage struct {
 // MissingRerun is an ID that no processed message is kept of, and why.
 type MissingRerun struct {
 	ID uuid.UUID
-	// Why is unseen (or forgotten), parked (not processed yet), dead (it can be redriven) or dropped (processed, and not
-	// kept any more).
+	// Why is unseen (or forgotten), parked (not processed yet), dead (it can be redriven) or dropped (processed, and
+	// not kept any more).
 	Why string
 }
 
@@ -83,14 +83,14 @@ func (in *Inbox) CountRerun(ctx context.Context, f RerunFilter) (RerunPreview, e
 	return p, nil
 }
 
-// Rerun has the handler handle messages again that it has processed, and returns how many. What it does takes effect a
-// second time: that is the purpose. Each message is parked as it came, with no attempts, and handled by whatever process
-// runs the handler's lanes; later messages of its key wait for it. Messages of one key are handled in the order of their
-// offsets.
+// Rerun has the handler handle messages again that it has processed, and returns how many. What it does takes effect
+// a second time: that is the purpose. Each message is parked as it came, with no attempts, and handled by whatever
+// process runs the handler's lanes; later messages of its key wait for it. Messages of one key are handled in the
+// order of their offsets.
 //
-// Of two reruns of one message at the same time one finds it gone. Large numbers go in many transactions, each of one
-// partition and with its audit rows; on error those before it have taken effect, and their messages are in the count. A
-// batch that is open on a partition is waited for. At most 500 000 messages go at once.
+// Of two reruns of one message at the same time one finds it gone. Large numbers go in many transactions, each of
+// one partition and with its audit rows; on error those before it have taken effect, and their messages are in the
+// count. A batch that is open on a partition is waited for. At most 500 000 messages go at once.
 func (in *Inbox) Rerun(ctx context.Context, f RerunFilter, by By) (total int, err error) {
 	if err = by.validate(); err == nil {
 		total, err = in.rerunAll(ctx, f, by)

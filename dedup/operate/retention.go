@@ -29,9 +29,10 @@ var ErrElsewhere = errors.New("another process is at it just now")
 // A copy that comes after that takes effect again: whoever calls it makes sure that none can come. The IDs of parked
 // messages and dead letters are kept. Handlers that are not in before keep all.
 //
-// It reads the table message_dedup once, in transactions of about 20 ms with as long a pause after each; accept waits for none
-// but where a copy of an ID arrives that is just being deleted. What is younger than the table upkeep_limits allows is
-// refused by Postgres. The role firstseen_retention is needed. On error what was deleted is in the count.
+// It reads the table message_dedup once, in transactions of about 20 ms with as long a pause after each; accept
+// waits for none but where a copy of an ID arrives that is just being deleted. What is younger than the table
+// upkeep_limits allows is refused by Postgres. The role firstseen_retention is needed. On error what was deleted is
+// in the count.
 func (in *Inbox) ForgetIDs(ctx context.Context, before map[string]time.Time, by By) (forgotten int64, err error) {
 	if err := by.validate(); err != nil {
 		return 0, fmt.Errorf("forget IDs of inbox %s: %w", in.db.Inbox, err)
@@ -120,8 +121,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// EstimateForget estimates how many IDs ForgetIDs would delete of each handler, from a sample of about a thousand pages of
-// the table: tens of thousands are right to a few percent, a handful may not be seen.
+// EstimateForget estimates how many IDs ForgetIDs would delete of each handler, from a sample of about a thousand
+// pages of the table: tens of thousands are right to a few percent, a handful may not be seen.
 func (in *Inbox) EstimateForget(ctx context.Context, before map[string]time.Time) (map[string]int64, error) {
 	var handlers []string
 	var times []time.Time
@@ -204,8 +205,8 @@ func (in *Inbox) upkeep(ctx context.Context, inbox string) ([]upkept, error) {
 	}, `select handler, before, swept, removed from firstseen.upkeep where inbox = $1 order by handler`, inbox)
 }
 
-// Exclusively runs do where nobody else is running one on the schema, and says ErrElsewhere where somebody is. It holds one
-// connection of the pool, in an empty transaction.
+// Exclusively runs do where nobody else is running one on the schema, and says ErrElsewhere where somebody is. It
+// holds one connection of the pool, in an empty transaction.
 func (in *Inbox) Exclusively(ctx context.Context, do func(context.Context) error) error {
 	var tx pgx.Tx
 	var mine bool
@@ -266,9 +267,10 @@ type Dropped struct {
 	Busy int
 }
 
-// DropInbox drops the days of the table inbox that ended before a time: processed messages, of all inboxes of the schema.
-// Unfinished messages and dead letters lie elsewhere, and IDs stay known. A lock is waited for 40 ms at most, and tried
-// for again some times, so that accept is never held up for longer. The role firstseen_retention is needed.
+// DropInbox drops the days of the table inbox that ended before a time: processed messages, of all inboxes of the
+// schema. Unfinished messages and dead letters lie elsewhere, and IDs stay known. A lock is waited for 40 ms at
+// most, and tried for again some times, so that accept is never held up for longer. The role firstseen_retention is
+// needed.
 func (in *Inbox) DropInbox(ctx context.Context, before time.Time, by By) (d Dropped, err error) {
 	if err = by.validate(); err != nil {
 		return d, fmt.Errorf("drop days of the inbox: %w", err)

@@ -36,8 +36,8 @@ type Size struct {
 // TableSize is one table, or several that belong together.
 type TableSize struct {
 	Name string
-	// Rows is scaled from the statistics by the file's size, as the planner does it; where there are none yet, from the
-	// first pages.
+	// Rows is scaled from the statistics by the file's size, as the planner does it; where there are none yet, from
+	// the first pages.
 	Rows  int64
 	Bytes int64
 }
@@ -63,8 +63,8 @@ func (i IndexSize) Bloat() float64 {
 	return float64(i.Bytes) / float64(i.Fresh)
 }
 
-// Growth is what a day brings, the mean over From to To. The zero Growth is not known: the inbox has no whole day yet, and
-// has had messages for less than an hour.
+// Growth is what a day brings, the mean over From to To. The zero Growth is not known: the inbox has no whole day
+// yet, and has had messages for less than an hour.
 type Growth struct {
 	From, To time.Time
 	// IDs is message IDs a day, one for each handler that a message goes to: estimated rows of the inbox's days.
@@ -137,8 +137,8 @@ func idIndexBytes(ctx context.Context, tx pgx.Tx, sql string) (n int64, err erro
 	return n, tx.QueryRow(ctx, sql).Scan(&n)
 }
 
-// freshIDIndex is what the primary key takes when it is made anew: entries of 36 bytes in pages of 8152 that are filled
-// to 90 %, and one page above each two hundred.
+// freshIDIndex is what the primary key takes when it is made anew: entries of 36 bytes in pages of 8152 that are
+// filled to 90 %, and one page above each two hundred.
 func freshIDIndex(rows int64) int64 {
 	const perPage = 8152 * 9 / 10 / 36
 	pages := (rows + perPage - 1) / perPage
@@ -256,8 +256,8 @@ func (in *Inbox) readRelations(ctx context.Context, tx pgx.Tx) ([]relation, erro
 	})
 }
 
-// countFirstPages estimates the rows of a table that Postgres has no statistics of, by its first pages. A day of the inbox
-// is read through the inbox, for nobody has rights on the days themselves.
+// countFirstPages estimates the rows of a table that Postgres has no statistics of, by its first pages. A day of the
+// inbox is read through the inbox, for nobody has rights on the days themselves.
 func (in *Inbox) countFirstPages(ctx context.Context, tx pgx.Tx, r *relation) (n int64, err error) {
 	const pages = 64
 	table, of, args := r.name, "", []any{}

@@ -21,7 +21,8 @@ type Stored struct {
 	ReceivedAt, At time.Time
 	// Attempts is how often its handler has failed on it since it was first parked, or last redriven.
 	Attempts int
-	// Reason is a short code and Error the text of the last failure, empty where there was none and once it is processed.
+	// Reason is a short code and Error the text of the last failure, empty where there was none and once it is
+	// processed.
 	Reason, Error string
 	// Lane is its queue, where it is parked.
 	Lane uuid.UUID

@@ -1,5 +1,6 @@
-// Package savepoint is what dedup and handlers agree on about the savepoint that every batch's transaction has from its first
-// round trip on: what failed is rolled back to it. The statements can be sent together with a handler's own.
+// Package savepoint is what dedup and handlers agree on about the savepoint that every batch's transaction has from
+// its first round trip on: what failed is rolled back to it. The statements can be sent together with a handler's
+// own.
 package savepoint
 
 import (
@@ -18,20 +19,20 @@ var (
 	undo    = `rollback to savepoint ` + name
 )
 
-// Keep has what was done so far outlive a later Undo. It leaves the savepoint that was there below its own, where Release
-// brings it back.
+// Keep has what was done so far outlive a later Undo. It leaves the savepoint that was there below its own, where
+// Release brings it back.
 func Keep() string { return keep }
 
 // Release does away with the last Keep, and with nothing that was done.
 func Release() string { return release }
 
-// Undo takes back what was done since the last Keep. It can be sent where the transaction has failed, but only before other
-// statements.
+// Undo takes back what was done since the last Keep. It can be sent where the transaction has failed, but only
+// before other statements.
 func Undo() string { return undo }
 
-// Rehearse runs statements and takes back what they did. Which constraints are deferred is part of that, and so is that
-// deferred triggers have fired: the commit will fire them. To name no constraint needs no right, and the session's own
-// search_path is in force for the triggers, as in the commit.
+// Rehearse runs statements and takes back what they did. Which constraints are deferred is part of that, and so is
+// that deferred triggers have fired: the commit will fire them. To name no constraint needs no right, and the
+// session's own search_path is in force for the triggers, as in the commit.
 func Rehearse(sql string) string {
 	name := name + `_rehearsal`
 	return `savepoint ` + name + `; ` + sql + `; rollback to savepoint ` + name + `; release savepoint ` + name

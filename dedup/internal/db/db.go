@@ -1,5 +1,5 @@
-// Package db is how dedup and operate ask Postgres: a [DB] spells their SQL for its schema, bounds the wait for each answer,
-// and says what to do where a right is missing. Queries are constants beside the functions that run them.
+// Package db is how dedup and operate ask Postgres: a [DB] spells their SQL for its schema, bounds the wait for each
+// answer, and says what to do where a right is missing. Queries are constants beside the functions that run them.
 package db
 
 import (
@@ -111,8 +111,8 @@ func Collect[T any](ctx context.Context, d *DB, scan pgx.RowToFunc[T], sql strin
 // Reading is what a transaction is that only looks.
 var Reading = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}
 
-// Look reads in one transaction, in which the planner does without what off names, settings such as enable_seqscan, where
-// it can. A little before ctx's deadline Postgres ends the statement, so that the connection outlives it.
+// Look reads in one transaction, in which the planner does without what off names, settings such as enable_seqscan,
+// where it can. A little before ctx's deadline Postgres ends the statement, so that the connection outlives it.
 func (d *DB) Look(ctx context.Context, off []string, do func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, d.Pool, Reading, func(tx pgx.Tx) error {
 		settings := &pgx.Batch{}
@@ -178,8 +178,8 @@ func RightsError(err error) error {
 	return err
 }
 
-// TimestampNumber is a stored timestamp as [dedup.Message.Stamp] takes it, null where there is none. Earlier versions stored what is
-// out of a timestamptz's bounds as plus or minus infinity.
+// TimestampNumber is a stored timestamp as [dedup.Message.Stamp] takes it, null where there is none. Earlier
+// versions stored what is out of a timestamptz's bounds as plus or minus infinity.
 func TimestampNumber(produced, number string) string {
 	return `coalesce(` + number + `, case ` + produced + ` when 'infinity' then 9223372036854775807::bigint
 	when '-infinity' then (-9223372036854775808)::bigint else floor(extract(epoch from ` + produced + `) * 1000)::bigint end)`
