@@ -145,13 +145,16 @@ func (s *Store) accept(ctx context.Context, b *Batch, cols *columns) (*Tx, error
 		return nil, err
 	}
 	registerTypes(conn.Conn())
-	tx := &Tx{store: s, conn: conn, batch: b, cols: cols, session: session, handler: handlerTx{gate: &gate{}, session: session}}
+	tx := &Tx{store: s, conn: conn, batch: b, cols: cols, session: session,
+		handler: handlerTx{gate: &gate{}, session: session}}
 
 	var outcomes []int16
 	var seq *int64 // null where nothing is new
 	q := &pgx.Batch{}
 	q.BeginTx(db.Pinned)
-	q.Queue(s.db.SQL(acceptSQL), b.acceptArgs(cols)...).QueryRow(func(row pgx.Row) error { return row.Scan(&outcomes, &tx.hasLanes, &seq) })
+	q.Queue(s.db.SQL(acceptSQL), b.acceptArgs(cols)...).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&outcomes, &tx.hasLanes, &seq)
+	})
 	q.Queue(savepoint.Keep())
 	err = db.Answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
 		results := conn.SendBatch(ctx, q)
@@ -192,7 +195,8 @@ func (b *Batch) setOutcomes(cols *columns, outcomes []int16) {
 		if outcomes != nil {
 			p.sinceDuplicate = 0
 		}
-		p.allSeen = len(outcomes) > 0 && !slices.ContainsFunc(outcomes, func(o int16) bool { return Outcome(o) != Duplicate })
+		p.allSeen = len(outcomes) > 0 && !slices.ContainsFunc(outcomes,
+			func(o int16) bool { return Outcome(o) != Duplicate })
 	}
 }
 

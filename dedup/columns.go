@@ -48,9 +48,9 @@ func Columns(ms []Message) []any {
 		values.bytea(m.Value)
 		headers.headers(m.Headers)
 	}
-	return []any{uuidArray(ids.bytes()), textArray(raws.bytes()), textArray(tenants.bytes()), textArray(topics.bytes()),
-		int32Array(partitions.bytes()), int64Array(offsets.bytes()), timestampArray(times.bytes()),
-		byteaArray(keys.bytes()), byteaArray(values.bytes()), byteaArray(headers.bytes())}
+	return []any{uuidArray(ids.bytes()), textArray(raws.bytes()), textArray(tenants.bytes()),
+		textArray(topics.bytes()), int32Array(partitions.bytes()), int64Array(offsets.bytes()),
+		timestampArray(times.bytes()), byteaArray(keys.bytes()), byteaArray(values.bytes()), byteaArray(headers.bytes())}
 }
 
 // grow starts an array with room for n elements of size bytes together.

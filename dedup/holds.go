@@ -34,7 +34,8 @@ on conflict (consumer, member) do update set owner = excluded.owner, told_at = e
 
 // TellHolds writes down what waits in a process of a consumer, for those who look from outside, in place of what it
 // told before. Of very many the first are kept.
-func (s *Store) TellHolds(ctx context.Context, consumer string, member uuid.UUID, owner string, list []holds.Hold) error {
+func (s *Store) TellHolds(ctx context.Context, consumer string, member uuid.UUID, owner string,
+	list []holds.Hold) error {
 	told := make([]holds.Hold, 0, len(list))
 	for _, h := range list[:min(len(list), maxHoldsTold)] {
 		h.Reason = clean(h.Reason, maxReason)

@@ -80,7 +80,8 @@ func (s *Store) LoadLanes(ctx context.Context, claims []Claim, each, bytes int) 
 	}
 	registerTypes(conn.Conn())
 	batch := &Batch{}
-	tx := &Tx{store: s, conn: conn, batch: batch, session: session, handler: handlerTx{gate: &gate{}, session: session}, lanes: claims}
+	tx := &Tx{store: s, conn: conn, batch: batch, session: session,
+		handler: handlerTx{gate: &gate{}, session: session}, lanes: claims}
 	q := &pgx.Batch{}
 	q.BeginTx(db.Pinned)
 	q.Queue(idleLimit, strconv.FormatInt(s.cfg.IdleAfter.Milliseconds(), 10))
@@ -179,7 +180,8 @@ const announceSQL = `select * from firstseen.announce_attempt($1, $2, $3, $4, $5
 // it stays counted where the process dies. It returns the message's ID and its attempts. The claim lasts for lease
 // again. most is how many attempts a message has, and alone says that nobody else is at work in the process. It
 // returns ErrNotClaimed where the claim was lost.
-func (s *Store) Announce(ctx context.Context, c Claim, lease time.Duration, most int, alone bool) (id uuid.UUID, attempts int, a Answer, err error) {
+func (s *Store) Announce(ctx context.Context, c Claim, lease time.Duration, most int,
+	alone bool) (id uuid.UUID, attempts int, a Answer, err error) {
 	var first *uuid.UUID
 	var counted *int
 	var answer *Answer
@@ -285,7 +287,8 @@ func (t *Tx) finishLanes(ctx context.Context) error {
 		reasons.text(e.Reason)
 		errs.text(e.Error)
 	}
-	args := []any{int32Array(scopes.bytes()), uuidArray(lanes.bytes()), int64Array(offsets.bytes()), uuidArray(ids.bytes()),
+	args := []any{int32Array(scopes.bytes()), uuidArray(lanes.bytes()), int64Array(offsets.bytes()),
+		uuidArray(ids.bytes()),
 		int32Array(results.bytes()), int32Array(attempts.bytes()), textArray(reasons.bytes()), textArray(errs.bytes())}
 	q := &pgx.Batch{}
 	q.Queue(t.session.role)

@@ -22,7 +22,8 @@ func (s *Store) Look(ctx context.Context, entries []Entry) error {
 	var outcomes []int16
 	err := pgx.BeginTxFunc(ctx, s.db.Pool, db.Reading, func(tx pgx.Tx) error {
 		registerTypes(tx.Conn())
-		return tx.QueryRow(ctx, s.db.SQL(`select firstseen.look($1, $2, $3)`), scopes, ids, fingerprints).Scan(&outcomes)
+		return tx.QueryRow(ctx, s.db.SQL(`select firstseen.look($1, $2, $3)`), scopes, ids,
+			fingerprints).Scan(&outcomes)
 	})
 	if err != nil {
 		return fmt.Errorf("look for %d messages in inbox %s: %w", len(cols.order), s.cfg.Inbox, err)

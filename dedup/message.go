@@ -90,8 +90,8 @@ func (m *Message) stored() (at time.Time, number int64) {
 // Identify sets the message's ID, RawID, Reason and Sought, as the rule finds them in the rest of it: see
 // [identity.Rule.Find].
 func (m *Message) Identify(by *identity.Rule, topicID uuid.UUID) {
-	found := by.Find(&identity.Record{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Key: m.Key, Value: m.Value,
-		Headers: m.Headers}, topicID)
+	found := by.Find(&identity.Record{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset,
+		Key: m.Key, Value: m.Value, Headers: m.Headers}, topicID)
 	m.ID, m.RawID, m.Reason, m.Sought = found.ID, found.RawID, found.Reason, found.Sought
 }
 

@@ -33,7 +33,8 @@ func PreparePool(conf *pgxpool.Config, silence time.Duration) {
 	if conf.ConnConfig.ValidateConnect == nil {
 		conf.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
 	}
-	doubts := &doubts{check: conf.ConnConfig.ValidateConnect, onError: conf.ConnConfig.OnPgError, prepare: conf.PrepareConn}
+	doubts := &doubts{check: conf.ConnConfig.ValidateConnect, onError: conf.ConnConfig.OnPgError,
+		prepare: conf.PrepareConn}
 	conf.ConnConfig.OnPgError = doubts.hear
 	conf.PrepareConn = doubts.settle
 }

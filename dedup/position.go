@@ -67,7 +67,8 @@ const (
 // transaction is waited for, and after Config.EvictAfter ended: it can only belong to a process that is stopped,
 // hung or cut off. ErrLocked says that something else holds the position for 10 seconds more. owner is for people:
 // it is shown beside the position.
-func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition int32, owner string) (*Position, error) {
+func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition int32,
+	owner string) (*Position, error) {
 	// One batch by the careful way tells whether what comes was seen before.
 	p := &Position{Consumer: consumer, Topic: topic, Partition: partition, sinceDuplicate: optimisticAfter - 1}
 	s.scopes.forget() // the database may have been set back, which is when positions are acquired again
@@ -119,13 +120,15 @@ func (s *Store) lockedBy(ctx context.Context, p *Position, err error) error {
 	var session string
 	var ended bool
 	asked := db.Answered(ctx, checkLimit, func(ctx context.Context) error {
-		return s.db.Pool.QueryRow(ctx, s.db.SQL(holderSQL), p.id, p.Epoch, s.cfg.EvictAfter.Milliseconds()).Scan(&session, &ended)
+		return s.db.Pool.QueryRow(ctx, s.db.SQL(holderSQL), p.id, p.Epoch,
+			s.cfg.EvictAfter.Milliseconds()).Scan(&session, &ended)
 	})
 	switch {
 	case asked != nil:
 		return err
 	case ended:
-		return fmt.Errorf("a transaction of an earlier connection still held the position and was ended, %s: %w", session, err)
+		return fmt.Errorf("a transaction of an earlier connection still held the position and was ended, %s: %w",
+			session, err)
 	}
 	return fmt.Errorf("%w: %s: %w", ErrLocked, session, err)
 }
@@ -149,11 +152,13 @@ func (s *Store) Reposition(ctx context.Context, p *Position, next int64, topicID
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, s.db.SQL(setLeaderEpochSQL), p.Consumer, p.Topic, []int32{p.Partition}, []*int32{leaderEpoch})
+		_, err = tx.Exec(ctx, s.db.SQL(setLeaderEpochSQL), p.Consumer, p.Topic, []int32{p.Partition},
+			[]*int32{leaderEpoch})
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("set position %s/%d of %s to %d: %w", p.Topic, p.Partition, p.Consumer, next, positionError(err))
+		return fmt.Errorf("set position %s/%d of %s to %d: %w", p.Topic, p.Partition, p.Consumer, next,
+			positionError(err))
 	}
 	p.Next, p.Known, p.TopicID, p.LeaderEpoch = next, true, topicID, leaderEpoch
 	return nil
@@ -218,7 +223,8 @@ const beginTopicSQL = `select firstseen.begin_topic($1, $2, $3, $4, $5)`
 // the first offset of each. Where the consumer knows the topic it does nothing and returns false. So whoever finds a
 // partition without a position later knows that the partition was added, or its position lost. leaderEpochs has the
 // leader epoch of the last message before, for those of which it is known.
-func (s *Store) Begin(ctx context.Context, consumer, topic string, topicID uuid.UUID, next map[int32]int64, leaderEpochs map[int32]int32) (begun bool, err error) {
+func (s *Store) Begin(ctx context.Context, consumer, topic string, topicID uuid.UUID, next map[int32]int64,
+	leaderEpochs map[int32]int32) (begun bool, err error) {
 	partitions, offsets := make([]int32, 0, len(next)), make([]int64, 0, len(next))
 	for p, offset := range next {
 		partitions, offsets = append(partitions, p), append(offsets, offset)
@@ -247,7 +253,8 @@ func (s *Store) Begin(ctx context.Context, consumer, topic string, topicID uuid.
 
 // ForgetPartitions deletes the positions of partitions that a topic does not have any more because it was made anew
 // with fewer: those from partitions on that were set in another topic than topicID. It returns how many there were.
-func (s *Store) ForgetPartitions(ctx context.Context, consumer, topic string, topicID uuid.UUID, partitions int) (gone int, err error) {
+func (s *Store) ForgetPartitions(ctx context.Context, consumer, topic string, topicID uuid.UUID,
+	partitions int) (gone int, err error) {
 	const sql = `select firstseen.forget_partitions($1, $2, $3, $4)`
 	if err := s.db.Pool.QueryRow(ctx, s.db.SQL(sql), consumer, topic, topicID, partitions).Scan(&gone); err != nil {
 		return 0, fmt.Errorf("forget positions of %s in topic %s: %w", consumer, topic, db.RightsError(err))

@@ -81,7 +81,9 @@ func (s *Store) resolveScopes(ctx context.Context, keys []ScopeKey) (map[ScopeKe
 	}
 	found := make(map[ScopeKey]int32, len(keys))
 	for range 2 {
-		err := s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error { return s.readScopes(ctx, tx, handlers, tenants, found) })
+		err := s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+			return s.readScopes(ctx, tx, handlers, tenants, found)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -94,7 +96,8 @@ func (s *Store) resolveScopes(ctx context.Context, keys []ScopeKey) (map[ScopeKe
 
 const resolveScopesSQL = `select handler, tenant, scope_id from firstseen.resolve_scopes($1, $2, $3)`
 
-func (s *Store) readScopes(ctx context.Context, tx pgx.Tx, handlers, tenants []string, found map[ScopeKey]int32) error {
+func (s *Store) readScopes(ctx context.Context, tx pgx.Tx, handlers, tenants []string,
+	found map[ScopeKey]int32) error {
 	rows, err := tx.Query(ctx, s.db.SQL(resolveScopesSQL), s.cfg.Inbox, handlers, tenants)
 	if err != nil {
 		return err

@@ -119,7 +119,8 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 }
 
 func newStore(pool *pgxpool.Pool, cfg Config) *Store {
-	return &Store{cfg: cfg, db: &db.DB{Pool: pool, Schema: migrations.Schema(cfg.Schema), Inbox: cfg.Inbox, Answer: cfg.AnswerTimeout}}
+	return &Store{cfg: cfg, db: &db.DB{Pool: pool, Schema: migrations.Schema(cfg.Schema), Inbox: cfg.Inbox,
+		Answer: cfg.AnswerTimeout}}
 }
 
 // Attach is Open for a program that looks and repairs and does not consume: it makes no partitions, and needs the
@@ -195,7 +196,9 @@ const versionSQL = `select coalesce(max(version_id) filter (where is_applied), 0
 
 func (s *Store) checkVersion(ctx context.Context) error {
 	var found int64
-	err := db.Answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error { return s.db.Pool.QueryRow(ctx, s.db.SQL(versionSQL)).Scan(&found) })
+	err := db.Answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
+		return s.db.Pool.QueryRow(ctx, s.db.SQL(versionSQL)).Scan(&found)
+	})
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000") { // undefined_table, invalid_schema_name
 		err = nil

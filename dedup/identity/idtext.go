@@ -31,7 +31,9 @@ func (n noIDs) has(text []byte) bool {
 	if len(text) == 0 {
 		return true
 	}
-	return slices.ContainsFunc(n, func(no string) bool { return len(no) == len(text) && strings.EqualFold(no, string(text)) })
+	return slices.ContainsFunc(n, func(no string) bool {
+		return len(no) == len(text) && strings.EqualFold(no, string(text))
+	})
 }
 
 // bare takes off what can't be seen around a text, and JSON's quotes.

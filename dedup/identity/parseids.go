@@ -21,7 +21,8 @@ func ParseIDs(text string) ([]uuid.UUID, error) {
 	case ReasonMissingID:
 		return nil, errors.New("message ID: the text is empty")
 	case ReasonIDTooLong:
-		return nil, fmt.Errorf("message ID: the text has %d bytes, more than the %d that an ID may have", len(trimmed), MaxIDBytes)
+		return nil, fmt.Errorf("message ID: the text has %d bytes, more than the %d that an ID may have",
+			len(trimmed), MaxIDBytes)
 	default:
 		return nil, fmt.Errorf("message ID %s: no message has it: %s", text, found.reason)
 	}

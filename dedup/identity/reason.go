@@ -33,8 +33,9 @@ const (
 
 // Reasons are all of them. They are texts, which all of pgx's query modes take for a parameter.
 func Reasons() []string {
-	return []string{string(ReasonMissingID), string(ReasonAmbiguousID), string(ReasonIDTooLong), string(ReasonIDNotScalar),
-		string(ReasonNilID), string(ReasonNotJSON), string(ReasonFramed), string(ReasonBadTenant)}
+	return []string{string(ReasonMissingID), string(ReasonAmbiguousID), string(ReasonIDTooLong),
+		string(ReasonIDNotScalar), string(ReasonNilID), string(ReasonNotJSON), string(ReasonFramed),
+		string(ReasonBadTenant)}
 }
 
 // final reports whether an ID is there but unusable. Then no later source may be asked: it would

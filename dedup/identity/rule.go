@@ -53,7 +53,8 @@ func NewRule(sources ...Source) (*Rule, error) {
 		case seen[text]:
 			faults = append(faults, fmt.Errorf("identity source %d: %q is there twice", i+1, text))
 		case seen[string(fromPosition)]:
-			faults = append(faults, fmt.Errorf("identity source %d: %q is never asked, every message has a position", i+1, text))
+			faults = append(faults, fmt.Errorf("identity source %d: %q is never asked, every message has a position",
+				i+1, text))
 		default:
 			seen[text] = true
 		}

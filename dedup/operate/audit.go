@@ -52,7 +52,8 @@ left join firstseen.scopes s using (scope_id)`
 // Audit lists what was done by hand to the inbox and its messages, the last first: up to limit records, behind the
 // cursor of the page before (empty: the first page). next is empty on the last page. It reads back until there are
 // enough; ctx's deadline bounds it.
-func (in *Inbox) Audit(ctx context.Context, f AuditFilter, after Cursor, limit int) (records []AuditRecord, next Cursor, err error) {
+func (in *Inbox) Audit(ctx context.Context, f AuditFilter, after Cursor,
+	limit int) (records []AuditRecord, next Cursor, err error) {
 	c := &condition{}
 	c.add("coalesce(s.inbox, m.inbox) = $%d", in.db.Inbox)
 	if f.Actor != "" {
@@ -76,7 +77,8 @@ func (in *Inbox) Audit(ctx context.Context, f AuditFilter, after Cursor, limit i
 	}
 	sql := in.db.SQL(auditListSQL + c.where() + "\norder by m.audit_id desc" + c.limit(limit))
 	err = in.db.Look(ctx, nil, func(tx pgx.Tx) (err error) {
-		records, next, err = collectPage(ctx, tx, paging[AuditRecord]{scanAuditRecord, (*AuditRecord).size, (*AuditRecord).cursor, limit}, sql, c.args...)
+		records, next, err = collectPage(ctx, tx, paging[AuditRecord]{scanAuditRecord, (*AuditRecord).size,
+			(*AuditRecord).cursor, limit}, sql, c.args...)
 		return err
 	})
 	if err != nil {

@@ -89,7 +89,8 @@ order by h.handler`
 // however much that is: of each kind it counts BacklogCap and one more at most, and says so by Capped. OldestAt is
 // then that of those counted.
 func (in *Inbox) Backlog(ctx context.Context) ([]Backlog, error) {
-	found, err := db.LookAll(ctx, in.db, []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"}, scanBacklog, backlogSQL, in.db.Inbox, BacklogCap+1)
+	found, err := db.LookAll(ctx, in.db, []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin",
+		"enable_mergejoin"}, scanBacklog, backlogSQL, in.db.Inbox, BacklogCap+1)
 	if err != nil {
 		return nil, fmt.Errorf("count the backlog of inbox %s: %w", in.db.Inbox, err)
 	}

@@ -34,7 +34,8 @@ join firstseen.scopes s using (scope_id)`
 // Conflicts lists conflicts, the last seen first: up to limit of them, behind the cursor of the page before (empty:
 // the first page). next is empty on the last page. A page carries keys, headers and values whole; it is shorter
 // where those are more than 16 MiB. The filter's Reason does not count.
-func (in *Inbox) Conflicts(ctx context.Context, f Filter, after Cursor, limit int) (copies []ConflictCopy, next Cursor, err error) {
+func (in *Inbox) Conflicts(ctx context.Context, f Filter, after Cursor,
+	limit int) (copies []ConflictCopy, next Cursor, err error) {
 	f.Reason = ""
 	c := f.conditions(in.db.Inbox, "m.seen_at")
 	if after != "" {
@@ -43,13 +44,15 @@ func (in *Inbox) Conflicts(ctx context.Context, f Filter, after Cursor, limit in
 			return nil, "", fmt.Errorf("list conflicts: %w", err)
 		}
 		n := len(c.args)
-		c.args = append(c.args, last.SeenAt, last.scope, last.Message.ID.String(), last.Message.Topic, last.Message.Partition)
+		c.args = append(c.args, last.SeenAt, last.scope, last.Message.ID.String(), last.Message.Topic,
+			last.Message.Partition)
 		c.add(fmt.Sprintf(`(m.seen_at, m.scope_id, m.message_id, m.topic, m."partition", m."offset")
 			< ($%d, $%d, $%d::text::uuid, $%d, $%d, $%%d)`, n+1, n+2, n+3, n+4, n+5), last.Message.Offset)
 	}
 	sql := conflictsSQL + c.where() +
 		"\norder by m.seen_at desc, m.scope_id desc, m.message_id desc, m.topic desc, m.\"partition\" desc, m.\"offset\" desc" + c.limit(limit)
-	copies, next, err = collectPage(ctx, in.db.Pool, paging[ConflictCopy]{scanConflict, (*ConflictCopy).size, (*ConflictCopy).cursor, limit},
+	copies, next, err = collectPage(ctx, in.db.Pool, paging[ConflictCopy]{scanConflict, (*ConflictCopy).size,
+		(*ConflictCopy).cursor, limit},
 		in.db.SQL(sql), c.args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list conflicts of inbox %s: %w", in.db.Inbox, err)

@@ -37,13 +37,15 @@ join firstseen.scopes s using (scope_id)`
 // before (empty: the first page). next is empty on the last page. While messages die or are redriven one who pages
 // gets none twice, misses none that was there from the beginning to the end, and sees none that died later. A page
 // carries keys, headers and values whole; it is shorter where those are more than 16 MiB.
-func (in *Inbox) DeadLetters(ctx context.Context, f Filter, after Cursor, limit int) (letters []DeadLetter, next Cursor, err error) {
+func (in *Inbox) DeadLetters(ctx context.Context, f Filter, after Cursor,
+	limit int) (letters []DeadLetter, next Cursor, err error) {
 	c := f.conditions(in.db.Inbox, "m.died_at")
 	if err := c.behind(after, deadList, "m.died_at"); err != nil {
 		return nil, "", fmt.Errorf("list dead letters: %w", err)
 	}
 	sql := deadSQL + c.where() + "\norder by m.died_at desc, m.seq desc" + c.limit(limit)
-	letters, next, err = collectPage(ctx, in.db.Pool, paging[DeadLetter]{scanDead, (*DeadLetter).size, (*DeadLetter).cursor, limit},
+	letters, next, err = collectPage(ctx, in.db.Pool, paging[DeadLetter]{scanDead, (*DeadLetter).size,
+		(*DeadLetter).cursor, limit},
 		in.db.SQL(sql), c.args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list dead letters of inbox %s: %w", in.db.Inbox, err)

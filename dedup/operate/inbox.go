@@ -40,13 +40,15 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg dedup.Config) (*Inbox, er
 // Of is the inbox of a store.
 func Of(store *dedup.Store) *Inbox {
 	cfg := store.Config()
-	return &Inbox{store: store, db: &db.DB{Pool: store.Pool(), Schema: migrations.Schema(cfg.Schema), Inbox: cfg.Inbox, Answer: cfg.AnswerTimeout}}
+	return &Inbox{store: store, db: &db.DB{Pool: store.Pool(), Schema: migrations.Schema(cfg.Schema),
+		Inbox: cfg.Inbox, Answer: cfg.AnswerTimeout}}
 }
 
 // On is the same inbox over another pool, for work that must not take connections from the store's own. The pool stays
 // the caller's.
 func (in *Inbox) On(pool *pgxpool.Pool) *Inbox {
-	return &Inbox{store: in.store, db: &db.DB{Pool: pool, Schema: in.db.Schema, Inbox: in.db.Inbox, Answer: in.db.Answer}}
+	return &Inbox{store: in.store, db: &db.DB{Pool: pool, Schema: in.db.Schema, Inbox: in.db.Inbox,
+		Answer: in.db.Answer}}
 }
 
 // Store is what the inbox was made of.

@@ -72,14 +72,21 @@ const parkedColumns = `1, m.parked_at, m.reason, m.error, m.lane,
 	(select l.due_at from firstseen.lanes l where l.scope_id = m.scope_id and l.lane = m.lane)`
 
 var lists = map[Status]statusList{
-	StatusPending: {name: parkedList, at: "m.received_at", from: parkedFrom, columns: parkedColumns, term: "m.attempts = 0"},
-	StatusFailed:  {name: parkedList, at: "m.received_at", from: parkedFrom, columns: parkedColumns, term: "m.attempts > 0"},
-	StatusDead: {name: deadList, at: "m.died_at", from: `firstseen.dead_letters m join firstseen.scopes s using (scope_id)`,
-		columns: `2, m.died_at, m.reason, m.error, m.lane, null::timestamptz`, term: "true"},
+	StatusPending: {name: parkedList, at: "m.received_at", from: parkedFrom, columns: parkedColumns,
+		term: "m.attempts = 0"},
+	StatusFailed: {name: parkedList, at: "m.received_at", from: parkedFrom, columns: parkedColumns,
+		term: "m.attempts > 0"},
+	StatusDead: {name: deadList, at: "m.died_at",
+		from:    `firstseen.dead_letters m join firstseen.scopes s using (scope_id)`,
+		columns: `2, m.died_at, m.reason, m.error, m.lane, null::timestamptz`,
+		term:    "true"},
 	// Without a sort the partitions are read back by their primary keys, the newest rows first, and no further than
 	// needed.
-	StatusProcessed: {name: processedList, at: "m.received_at", from: `firstseen.inbox m join firstseen.scopes s using (scope_id)`,
-		columns: `0, m.processed_at, null::text, null::text, null::uuid, null::timestamptz`, term: "true", off: []string{"enable_sort"}},
+	StatusProcessed: {name: processedList, at: "m.received_at",
+		from:    `firstseen.inbox m join firstseen.scopes s using (scope_id)`,
+		columns: `0, m.processed_at, null::text, null::text, null::uuid, null::timestamptz`,
+		term:    "true",
+		off:     []string{"enable_sort"}},
 }
 
 // byIDFrom is where processed messages of known IDs are found: the inbox has no index by ID, but the time at which
@@ -165,7 +172,8 @@ func scanListed(row pgx.CollectableRow) (m Listed, err error) {
 	var content contentRow
 	var state stateRow
 	var due *time.Time
-	err = row.Scan(append(append(append([]any{&m.Inbox, &m.Handler, &m.Message.Tenant}, content.columns(&m.Message)...),
+	err = row.Scan(append(append(append([]any{&m.Inbox, &m.Handler, &m.Message.Tenant},
+		content.columns(&m.Message)...),
 		&m.ReceivedAt, &m.Attempts, &m.seq, &m.Bytes), append(state.columns(&m.Stored), &due)...)...)
 	if err != nil {
 		return m, err

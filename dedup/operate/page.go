@@ -63,7 +63,8 @@ type querier interface {
 
 // collectPage gives the first rows of a query that asks for one more than the limit, and the cursor behind them where
 // there are more. Where their content is more than pageBytes it gives fewer, but at least one.
-func collectPage[T any](ctx context.Context, q querier, p paging[T], sql string, args ...any) (list []T, next Cursor, err error) {
+func collectPage[T any](ctx context.Context, q querier, p paging[T], sql string,
+	args ...any) (list []T, next Cursor, err error) {
 	rows, err := q.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, "", err

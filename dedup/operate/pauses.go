@@ -38,7 +38,8 @@ func (in *Inbox) changePause(ctx context.Context, sql, verb string, p dedup.Paus
 	kind, name, partition := pauseColumns(p)
 	if err = errors.Join(p.Validate(), by.validate()); err == nil {
 		err = in.db.InLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-			return tx.QueryRow(ctx, in.db.SQL(sql), in.db.Inbox, kind, name, partition, by.Actor, by.Why).Scan(&changed)
+			return tx.QueryRow(ctx, in.db.SQL(sql), in.db.Inbox, kind, name, partition, by.Actor,
+				by.Why).Scan(&changed)
 		})
 	}
 	if err != nil {

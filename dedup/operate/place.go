@@ -31,7 +31,8 @@ func (p *Place) String() string { return fmt.Sprintf("%s/%d@%d", p.Topic, p.Part
 // ExplainPlace tells what is known of an offset: which message lay there and what became of it, or the nearest reason
 // why none is known. No index leads from an offset to the inbox, on purpose, for it would cost every insert; where the
 // offset is found in no smaller table, the inbox is read back to since, newest day first. Zero: two days.
-func (in *Inbox) ExplainPlace(ctx context.Context, topic string, partition int32, offset int64, since time.Time) (Explanation, error) {
+func (in *Inbox) ExplainPlace(ctx context.Context, topic string, partition int32, offset int64,
+	since time.Time) (Explanation, error) {
 	p := &Place{Topic: topic, Partition: partition, Offset: offset}
 	e := Explanation{Asked: p.String(), Inbox: in.db.Inbox, Place: p}
 	if err := in.explainPlace(ctx, &e, since); err != nil {

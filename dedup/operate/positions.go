@@ -84,7 +84,8 @@ func (in *Inbox) AllPositions(ctx context.Context, limit int) ([]Position, error
 	if limit == 0 {
 		most = nil
 	}
-	found, err := db.Collect(ctx, in.db, scanPosition, positionsSQL+`order by consumer, topic, "partition" limit $1`, most)
+	found, err := db.Collect(ctx, in.db, scanPosition, positionsSQL+`order by consumer, topic, "partition" limit $1`,
+		most)
 	if err != nil {
 		return nil, fmt.Errorf("list positions: %w", err)
 	}
@@ -100,7 +101,8 @@ var ErrPositionInUse = errors.New("a transaction of the position's owner is stil
 // for 10 seconds.
 //
 // Where messages are skipped that no handler has seen, nobody will give them to one: that is the caller's decision.
-func (in *Inbox) ResetPositions(ctx context.Context, consumer, topic string, topicID uuid.UUID, next map[int32]int64, by By) error {
+func (in *Inbox) ResetPositions(ctx context.Context, consumer, topic string, topicID uuid.UUID, next map[int32]int64,
+	by By) error {
 	if err := by.validate(); err != nil {
 		return err
 	}
@@ -110,7 +112,8 @@ func (in *Inbox) ResetPositions(ctx context.Context, consumer, topic string, top
 	}
 	const sql = `select firstseen.reset_position($1, $2, $3, $4, $5, $6, $7, $8)`
 	err := in.db.InLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, in.db.SQL(sql), in.db.Inbox, consumer, topic, db.OrNull(topicID), partitions, offsets, by.Actor, by.Why)
+		_, err := tx.Exec(ctx, in.db.SQL(sql), in.db.Inbox, consumer, topic, db.OrNull(topicID), partitions, offsets,
+			by.Actor, by.Why)
 		return err
 	})
 	var pg *pgconn.PgError

@@ -38,7 +38,8 @@ const (
 // publish may take as long as limit: then its context ends, and a little later Postgres ends the transaction of a
 // process that hangs. Who redrives or discards a dead letter that is at work waits for that long. The fates are noted
 // also beside an error, which PublishDead returns.
-func (in *Inbox) PublishDead(ctx context.Context, limit time.Duration, publish func(context.Context, []DeadLetter) ([]Fate, error)) (n int, err error) {
+func (in *Inbox) PublishDead(ctx context.Context, limit time.Duration,
+	publish func(context.Context, []DeadLetter) ([]Fate, error)) (n int, err error) {
 	var fault error
 	err = in.db.InTxWithin(ctx, limit+in.db.Answer, func(ctx context.Context, tx pgx.Tx) error {
 		taken, letters, err := in.takeUnpublished(ctx, tx, limit)
@@ -80,7 +81,8 @@ join unnest($1::int[], $2::text[]::uuid[]) with ordinality u (scope_id, message_
 order by u.ordinal`
 
 // takeUnpublished locks more than it loads where the letters are large; the rest is let go with the transaction.
-func (in *Inbox) takeUnpublished(ctx context.Context, tx pgx.Tx, limit time.Duration) ([]unpublished, []DeadLetter, error) {
+func (in *Inbox) takeUnpublished(ctx context.Context, tx pgx.Tx,
+	limit time.Duration) ([]unpublished, []DeadLetter, error) {
 	idle := strconv.FormatInt((limit + 5*time.Second).Milliseconds(), 10)
 	if _, err := tx.Exec(ctx, `select set_config('idle_in_transaction_session_timeout', $1, true)`, idle); err != nil {
 		return nil, nil, err

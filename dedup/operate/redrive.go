@@ -90,7 +90,8 @@ join firstseen.scopes s using (scope_id)`
 
 // change takes the dead letters that are there now, in the order of their offsets, through one transaction after the
 // other.
-func (in *Inbox) change(ctx context.Context, f Filter, by By, one func(context.Context, []int32, []string, By) (int, error)) (total int, err error) {
+func (in *Inbox) change(ctx context.Context, f Filter, by By,
+	one func(context.Context, []int32, []string, By) (int, error)) (total int, err error) {
 	if err := by.validate(); err != nil {
 		return 0, err
 	}
@@ -147,7 +148,8 @@ func (in *Inbox) wake(ctx context.Context, scopes []int32, lanes []string) error
 		return nil
 	}
 	return in.db.InLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, in.db.SQL(`select firstseen.wake_lanes($1::int[], $2::text[]::uuid[], $3)`), scopes, lanes, wakeWait)
+		_, err := tx.Exec(ctx, in.db.SQL(`select firstseen.wake_lanes($1::int[], $2::text[]::uuid[], $3)`), scopes,
+			lanes, wakeWait)
 		return err
 	})
 }

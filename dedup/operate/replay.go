@@ -54,7 +54,8 @@ func (in *Inbox) BeginReplay(ctx context.Context, r *Replay, fresh bool) (begun 
 	}
 	const sql = `select firstseen.begin_replay($1, $2, $3, $4, $5, $6, $7, $8)`
 	err = in.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, in.db.SQL(sql), r.Consumer, r.Topic, db.OrNull(r.TopicID), r.Asked, partitions, from, to, fresh).Scan(&begun)
+		return tx.QueryRow(ctx, in.db.SQL(sql), r.Consumer, r.Topic, db.OrNull(r.TopicID), r.Asked, partitions, from,
+			to, fresh).Scan(&begun)
 	})
 	if err != nil {
 		return false, fmt.Errorf("begin replay %s of topic %s: %w", r.Consumer, r.Topic, err)

@@ -120,14 +120,16 @@ const rerunSQL = `select moved, busy_scopes, busy_lanes::text[] from firstseen.r
 
 // rerun is one transaction, and one more where lanes were at work.
 func (in *Inbox) rerun(ctx context.Context, messages []RerunMessage, by By) (n int, err error) {
-	received, seqs, lanes := make([]time.Time, len(messages)), make([]int64, len(messages)), make([]string, len(messages))
+	received, seqs := make([]time.Time, len(messages)), make([]int64, len(messages))
+	lanes := make([]string, len(messages))
 	for i, m := range messages {
 		received[i], seqs[i], lanes[i] = m.ReceivedAt, m.seq, m.lane.String()
 	}
 	var busyScopes []int32
 	var busyLanes []string
 	err = in.db.InLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, in.db.SQL(rerunSQL), received, seqs, lanes, by.Actor, by.Why).Scan(&n, &busyScopes, &busyLanes)
+		return tx.QueryRow(ctx, in.db.SQL(rerunSQL), received, seqs, lanes, by.Actor, by.Why).Scan(&n, &busyScopes,
+			&busyLanes)
 	})
 	if err != nil {
 		return 0, err
@@ -170,7 +172,8 @@ func (in *Inbox) processed(ctx context.Context, f RerunFilter) (found []RerunMes
 		err = fmt.Errorf("more than %d messages match: narrow it down, and go in several steps", maxRerun)
 	}
 	slices.SortFunc(found, func(a, b RerunMessage) int {
-		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.seq, b.seq))
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition),
+			cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.seq, b.seq))
 	})
 	return found, since, err
 }
@@ -181,7 +184,8 @@ func (in *Inbox) knowsHandler(ctx context.Context, name string) error {
 	if err != nil || slices.Contains(known, name) {
 		return err
 	}
-	return fmt.Errorf("handler %s has seen no message in this inbox; those that have: %s", name, strings.Join(known, ", "))
+	return fmt.Errorf("handler %s has seen no message in this inbox; those that have: %s", name,
+		strings.Join(known, ", "))
 }
 
 // narrowed are the filter's conditions on the inbox as m.
@@ -207,7 +211,8 @@ join firstseen.inbox m on m.received_at = d.first_seen_at and m.scope_id = d.sco
 }
 
 // processedSince reads the inbox back, one day after the other, the latest first.
-func (in *Inbox) processedSince(ctx context.Context, f RerunFilter) (found []RerunMessage, since time.Time, err error) {
+func (in *Inbox) processedSince(ctx context.Context,
+	f RerunFilter) (found []RerunMessage, since time.Time, err error) {
 	var now time.Time
 	if err := in.db.Pool.QueryRow(ctx, `select now()`).Scan(&now); err != nil {
 		return nil, since, err

@@ -76,7 +76,8 @@ func (in *Inbox) forgetChunk(ctx context.Context, f *forgetting) (n int64, err e
 		if err := limitTx(ctx, tx, chunkLimit, limit); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, in.db.SQL(forgetSQL), in.db.Inbox, f.handlers, f.before, f.from, f.pages, f.by.Actor, f.by.Why).Scan(&n, &next)
+		return tx.QueryRow(ctx, in.db.SQL(forgetSQL), in.db.Inbox, f.handlers, f.before, f.from, f.pages, f.by.Actor,
+			f.by.Why).Scan(&n, &next)
 	})
 	took := time.Since(began)
 	switch {
@@ -168,7 +169,8 @@ group by w.handler`
 
 // Handlers lists the handlers that have seen a message in the inbox.
 func (in *Inbox) Handlers(ctx context.Context) ([]string, error) {
-	names, err := db.Collect(ctx, in.db, pgx.RowTo[string], `select distinct handler from firstseen.scopes where inbox = $1 order by handler`, in.db.Inbox)
+	names, err := db.Collect(ctx, in.db, pgx.RowTo[string],
+		`select distinct handler from firstseen.scopes where inbox = $1 order by handler`, in.db.Inbox)
 	if err != nil {
 		return nil, fmt.Errorf("list handlers of inbox %s: %w", in.db.Inbox, err)
 	}

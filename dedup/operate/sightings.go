@@ -98,7 +98,8 @@ where l.scope_id = $1 and l.lane = $2::text::uuid`
 
 // lane gives what a parked message waits in, or nil where it has gone on in between.
 func (in *Inbox) lane(ctx context.Context, scope int32, m *Stored) (*Lane, error) {
-	found, err := db.Collect(ctx, in.db, scanLane, laneSQL, scope, m.Lane.String(), m.Message.Offset, m.Message.ID.String())
+	found, err := db.Collect(ctx, in.db, scanLane, laneSQL, scope, m.Lane.String(), m.Message.Offset,
+		m.Message.ID.String())
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}

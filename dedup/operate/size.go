@@ -93,7 +93,8 @@ func (in *Inbox) Size(ctx context.Context) (size Size, err error) {
 
 // limitTx limits how long the transaction's statements wait for locks, and how long they take.
 func limitTx(ctx context.Context, tx pgx.Tx, lock, statement string) error {
-	_, err := tx.Exec(ctx, `select set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)`, lock, statement)
+	_, err := tx.Exec(ctx, `select set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)`,
+		lock, statement)
 	return err
 }
 
@@ -157,7 +158,8 @@ func (s *Size) Table(name string) TableSize {
 
 // add sums relations up into tables.
 func (s *Size) add(relations []relation) {
-	s.Tables = []TableSize{{Name: "message_dedup"}, {Name: "inbox"}, {Name: "parked"}, {Name: "dead_letters"}, {Name: "rest"}}
+	s.Tables = []TableSize{{Name: "message_dedup"}, {Name: "inbox"}, {Name: "parked"}, {Name: "dead_letters"},
+		{Name: "rest"}}
 	for _, r := range relations {
 		t := &s.Tables[len(s.Tables)-1]
 		for i := range s.Tables {
@@ -264,7 +266,8 @@ func (in *Inbox) countFirstPages(ctx context.Context, tx pgx.Tx, r *relation) (n
 	if !r.day.IsZero() {
 		table, of, args = "inbox", ` and received_at >= $1 and received_at < $2`, []any{r.day, r.day.Add(day)}
 	}
-	sql := fmt.Sprintf(`select count(*) from %s where ctid < '(%d,0)'`, pgx.Identifier{string(in.db.Schema), table}.Sanitize(), pages)
+	sql := fmt.Sprintf(`select count(*) from %s where ctid < '(%d,0)'`,
+		pgx.Identifier{string(in.db.Schema), table}.Sanitize(), pages)
 	err = tx.QueryRow(ctx, sql+of, args...).Scan(&n)
 	if r.pages > pages {
 		n = n * r.pages / pages

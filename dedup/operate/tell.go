@@ -20,7 +20,8 @@ func (e *Explanation) tell() []string {
 		t.say("Message %s was never seen, by any handler of any inbox in this schema: it has not been delivered, its batch has not committed yet, or its ID is another.", e.Asked)
 	}
 	if e.Place == nil && len(e.Seen) == 0 && !e.ForgottenBefore.IsZero() {
-		t.say("Or it was forgotten: retention has deleted IDs that inbox %s saw first before %s.", e.Inbox, clock(e.ForgottenBefore))
+		t.say("Or it was forgotten: retention has deleted IDs that inbox %s saw first before %s.", e.Inbox,
+			clock(e.ForgottenBefore))
 	}
 	for i := range e.Seen {
 		e.tellSighting(&t, &e.Seen[i])
@@ -90,7 +91,8 @@ func (c *Position) tell(t *teller, p *Place) {
 		if c.Fruitless > 1 {
 			again = fmt.Sprintf(", the %s time without getting on", ordinal(c.Fruitless))
 		}
-		t.say("Its owner is %s, since %s%s; the log of that process says what holds it.", c.Owner, clock(c.AcquiredAt), again)
+		t.say("Its owner is %s, since %s%s; the log of that process says what holds it.", c.Owner,
+			clock(c.AcquiredAt), again)
 	}
 }
 
@@ -165,7 +167,8 @@ func (f *Sighting) tellLane(t *teller, now time.Time) {
 		return
 	}
 	if l.Ahead > 0 {
-		t.say("%s before it, of which the first is message %s at %s.", capital(counted(int64(l.Ahead), "unfinished message")), l.Head.Message.ID, place(&l.Head.Message))
+		t.say("%s before it, of which the first is message %s at %s.",
+			capital(counted(int64(l.Ahead), "unfinished message")), l.Head.Message.ID, place(&l.Head.Message))
 	}
 	subject := "It"
 	if l.Ahead > 0 {

@@ -121,7 +121,8 @@ func (d *DB) Look(ctx context.Context, off []string, do func(pgx.Tx) error) erro
 		}
 		if deadline, ok := ctx.Deadline(); ok {
 			left := max(time.Until(deadline)*9/10-100*time.Millisecond, time.Millisecond)
-			settings.Queue(`select set_config('statement_timeout', $1, true)`, strconv.FormatInt(left.Milliseconds(), 10))
+			settings.Queue(`select set_config('statement_timeout', $1, true)`,
+				strconv.FormatInt(left.Milliseconds(), 10))
 		}
 		if err := tx.SendBatch(ctx, settings).Close(); err != nil {
 			return err
@@ -131,7 +132,8 @@ func (d *DB) Look(ctx context.Context, off []string, do func(pgx.Tx) error) erro
 }
 
 // LookAll reads all rows of a query in such a transaction.
-func LookAll[T any](ctx context.Context, d *DB, off []string, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, err error) {
+func LookAll[T any](ctx context.Context, d *DB, off []string, scan pgx.RowToFunc[T], sql string,
+	args ...any) (found []T, err error) {
 	err = d.Look(ctx, off, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, d.SQL(sql), args...)
 		if err != nil {
