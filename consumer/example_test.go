@@ -19,8 +19,8 @@ import (
 
 // bookPayment is the effect. It commits together with the message's ID, or not at all.
 func bookPayment(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
-	tag, err := tx.Exec(ctx, `update accounts set balance = balance + $2::int where name = $1`, string(m.Key),
-		string(m.Value))
+	const book = `update accounts set balance = balance + $2::int where name = $1`
+	tag, err := tx.Exec(ctx, book, string(m.Key), string(m.Value))
 	if err == nil && tag.RowsAffected() == 0 {
 		return errors.New("no such account") // nil would say that the message is done
 	}
@@ -34,16 +34,16 @@ func run(ctx context.Context, pool *pgxpool.Pool, broker string) error {
 		return err
 	}
 	var registry handlers.Registry
-	if err := registry.Register("book-payment", handlers.Each(handlers.HandlerFunc(bookPayment)),
-		"payments"); err != nil {
+	book := handlers.Each(handlers.HandlerFunc(bookPayment))
+	if err := registry.Register("book-payment", book, "payments"); err != nil {
 		return err
 	}
 	processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: &registry})
 	if err != nil {
 		return err
 	}
-	return consumer.Run(ctx, consumer.Config{Connection: consumer.Connection{Brokers: []string{broker}},
-		Group: "billing"}, processor)
+	kafka := consumer.Connection{Brokers: []string{broker}}
+	return consumer.Run(ctx, consumer.Config{Connection: kafka, Group: "billing"}, processor)
 }
 
 func Example() {

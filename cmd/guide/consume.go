@@ -43,14 +43,14 @@ func consume(ctx context.Context, pool *pgxpool.Pool, broker string) error {
 		return err
 	}
 	var registry handlers.Registry
-	if err := registry.Register("book-payment", handlers.Each(handlers.HandlerFunc(bookPayment)),
-		"payments"); err != nil {
+	book := handlers.Each(handlers.HandlerFunc(bookPayment))
+	if err := registry.Register("book-payment", book, "payments"); err != nil {
 		return err
 	}
 	processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: &registry})
 	if err != nil {
 		return err
 	}
-	return consumer.Run(ctx, consumer.Config{Connection: consumer.Connection{Brokers: []string{broker}},
-		Group: "billing"}, processor)
+	kafka := consumer.Connection{Brokers: []string{broker}}
+	return consumer.Run(ctx, consumer.Config{Connection: kafka, Group: "billing"}, processor)
 }
