@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -98,43 +99,58 @@ func (in *Inbox) change(ctx context.Context, f Filter, by By,
 	c := f.conditions(in.db.Inbox, "m.died_at")
 	graves, err := db.Collect(ctx, in.db, scanGrave,
 		gravesSQL+c.where()+` order by m.topic, m."partition", m."offset", m.scope_id, m.message_id`, c.args...)
-	for err == nil && len(graves) > 0 {
-		n := samePartition(graves, changeChunk)
+	if err != nil {
+		return 0, err
+	}
+	return byPartition(graves, func(some []grave) (int, error) {
 		var scopes []int32
 		var ids []string
-		for _, g := range graves[:n] {
+		for _, g := range some {
 			scopes, ids = append(scopes, g.scope), append(ids, g.id.String())
 		}
-		var changed int
-		changed, err = one(ctx, scopes, ids, by)
-		total += changed
-		graves = graves[n:]
-	}
-	return total, err
+		return one(ctx, scopes, ids, by)
+	})
 }
 
 func scanGrave(row pgx.CollectableRow) (g grave, err error) {
 	return g, row.Scan(&g.scope, &g.id, &g.topic, &g.partition)
 }
 
-// samePartition is how many of the first are of one partition, up to limit.
-func samePartition(graves []grave, limit int) int {
-	for i, g := range graves[:min(limit, len(graves))] {
-		if g.topic != graves[0].topic || g.partition != graves[0].partition {
-			return i
+func (g grave) at() (topic string, partition int32) { return g.topic, g.partition }
+
+// byPartition does something with all rows, which are sorted by partition, in one transaction after the other: each has
+// rows of one partition, up to changeChunk. It adds up what they return.
+func byPartition[T interface{ at() (string, int32) }](rows []T, do func([]T) (int, error)) (total int, err error) {
+	for err == nil && len(rows) > 0 {
+		topic, partition := rows[0].at()
+		n := slices.IndexFunc(rows[:min(changeChunk, len(rows))], func(row T) bool {
+			t, p := row.at()
+			return t != topic || p != partition
+		})
+		if n < 0 {
+			n = min(changeChunk, len(rows))
 		}
+		var done int
+		done, err = do(rows[:n])
+		total += done
+		rows = rows[n:]
 	}
-	return min(limit, len(graves))
+	return total, err
 }
 
-const redriveSQL = `select redriven, busy_scopes, busy_lanes::text[] from firstseen.redrive($1::int[], $2::text[]::uuid[], $3, $4)`
+const redriveSQL = `select redriven, busy_scopes, busy_lanes::text[]
+	from firstseen.redrive($1::int[], $2::text[]::uuid[], $3, $4)`
 
-// redrive is one transaction, and one more where lanes were at work: see wake_lanes.
 func (in *Inbox) redrive(ctx context.Context, scopes []int32, ids []string, by By) (n int, err error) {
+	return in.giveBack(ctx, redriveSQL, scopes, ids, by.Actor, by.Why)
+}
+
+// giveBack parks messages again in one transaction, and needs one more where lanes were at work: see wake_lanes.
+func (in *Inbox) giveBack(ctx context.Context, sql string, args ...any) (n int, err error) {
 	var busyScopes []int32
 	var busyLanes []string
 	err = in.db.InLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, in.db.SQL(redriveSQL), scopes, ids, by.Actor, by.Why).Scan(&n, &busyScopes, &busyLanes)
+		return tx.QueryRow(ctx, in.db.SQL(sql), args...).Scan(&n, &busyScopes, &busyLanes)
 	})
 	if err != nil {
 		return 0, err
@@ -142,7 +158,7 @@ func (in *Inbox) redrive(ctx context.Context, scopes []int32, ids []string, by B
 	return n, in.wake(ctx, busyScopes, busyLanes)
 }
 
-// wake makes lanes due that were at work when messages were added to them: see wake_lanes.
+// wake makes lanes due that were at work when messages were added to them.
 func (in *Inbox) wake(ctx context.Context, scopes []int32, lanes []string) error {
 	if len(lanes) == 0 {
 		return nil

@@ -101,40 +101,26 @@ func (in *Inbox) Rerun(ctx context.Context, f RerunFilter, by By) (total int, er
 	return total, nil
 }
 
-func (in *Inbox) rerunAll(ctx context.Context, f RerunFilter, by By) (total int, err error) {
+func (in *Inbox) rerunAll(ctx context.Context, f RerunFilter, by By) (int, error) {
 	found, _, err := in.processed(ctx, f)
-	for err == nil && len(found) > 0 {
-		n := 1
-		for n < min(changeChunk, len(found)) && found[n].Topic == found[0].Topic && found[n].Partition == found[0].Partition {
-			n++
-		}
-		var moved int
-		moved, err = in.rerun(ctx, found[:n], by)
-		total += moved
-		found = found[n:]
+	if err != nil {
+		return 0, err
 	}
-	return total, err
+	return byPartition(found, func(some []RerunMessage) (int, error) { return in.rerun(ctx, some, by) })
 }
 
-const rerunSQL = `select moved, busy_scopes, busy_lanes::text[] from firstseen.rerun($1::timestamptz[], $2::bigint[], $3::text[]::uuid[], $4, $5)`
+func (m RerunMessage) at() (topic string, partition int32) { return m.Topic, m.Partition }
 
-// rerun is one transaction, and one more where lanes were at work.
-func (in *Inbox) rerun(ctx context.Context, messages []RerunMessage, by By) (n int, err error) {
+const rerunSQL = `select moved, busy_scopes, busy_lanes::text[]
+	from firstseen.rerun($1::timestamptz[], $2::bigint[], $3::text[]::uuid[], $4, $5)`
+
+func (in *Inbox) rerun(ctx context.Context, messages []RerunMessage, by By) (int, error) {
 	received, seqs := make([]time.Time, len(messages)), make([]int64, len(messages))
 	lanes := make([]string, len(messages))
 	for i, m := range messages {
 		received[i], seqs[i], lanes[i] = m.ReceivedAt, m.seq, m.lane.String()
 	}
-	var busyScopes []int32
-	var busyLanes []string
-	err = in.db.InLongTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, in.db.SQL(rerunSQL), received, seqs, lanes, by.Actor, by.Why).Scan(&n, &busyScopes,
-			&busyLanes)
-	})
-	if err != nil {
-		return 0, err
-	}
-	return n, in.wake(ctx, busyScopes, busyLanes)
+	return in.giveBack(ctx, rerunSQL, received, seqs, lanes, by.Actor, by.Why)
 }
 
 func (f *RerunFilter) validate() error {

@@ -79,11 +79,3 @@ func (s *stage) accept(b *dedup.Batch) {
 	require.NoError(s.t, err)
 	require.NoError(s.t, tx.Commit(context.Background()))
 }
-
-func newIDs(n int) []uuid.UUID {
-	ids := make([]uuid.UUID, n)
-	for i := range ids {
-		ids[i] = uuid.New()
-	}
-	return ids
-}
