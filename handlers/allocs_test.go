@@ -27,7 +27,8 @@ func usual(ms []dedup.Message) []dedup.Message {
 func TestMessagesOfABatchShareTheirAllocations(t *testing.T) {
 	const n, runs, topic = 1000, 5, "orders-of-all-the-customers-that-there-are"
 	s := newStage(t)
-	s.register("idle", handlers.BatchHandlerFunc(func(context.Context, pgx.Tx, []dedup.Message) error { return nil }), topic)
+	s.register("idle", handlers.BatchHandlerFunc(func(context.Context, pgx.Tx, []dedup.Message) error { return nil }),
+		topic)
 	processor, p := s.processor(), s.position(topic)
 	process := func(ms []dedup.Message, want handlers.Result) {
 		got, err := processor.Process(context.Background(), handlers.Batch{Position: p, Next: p.Next + n, Messages: ms})

@@ -49,11 +49,16 @@ func TestFailureNamesHandlerAndMessage(t *testing.T) {
 
 func TestPanicIsAFailedAttempt(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "handler h: message orders/0@1: panic: boom", failing(t, func(context.Context, pgx.Tx) error { panic("boom") }))
-	require.Contains(t, failing(t, func(context.Context, pgx.Tx) error { panic(nil) }), "message orders/0@1: panic: panic called with nil")
-	require.Contains(t, failing(t, func(context.Context, pgx.Tx) error { var none []int; return fmt.Errorf("no %d", none[len(none)]) }),
-		"index out of range")
-	require.Equal(t, "handler h: panic: boom", newStage(t).requireIsolated(failingBatch(func(context.Context, pgx.Tx) error { panic("boom") })))
+	require.Equal(t, "handler h: message orders/0@1: panic: boom",
+		failing(t, func(context.Context, pgx.Tx) error { panic("boom") }))
+	require.Contains(t, failing(t, func(context.Context, pgx.Tx) error { panic(nil) }),
+		"message orders/0@1: panic: panic called with nil")
+	require.Contains(t, failing(t, func(context.Context, pgx.Tx) error {
+		var none []int
+		return fmt.Errorf("no %d", none[len(none)])
+	}), "index out of range")
+	require.Equal(t, "handler h: panic: boom",
+		newStage(t).requireIsolated(failingBatch(func(context.Context, pgx.Tx) error { panic("boom") })))
 }
 
 func TestPanicIsAnErrorWithItsMessageAndStack(t *testing.T) {
@@ -117,7 +122,8 @@ func TestHandlerCanNotEndItsTransaction(t *testing.T) {
 	} {
 		require.Equal(t, "handler h: message orders/0@1: "+dedup.ErrNotYours.Error(), failing(t, end), name)
 	}
-	for _, sql := range []string{"commit", "rollback", "rollback; begin", "commit and chain", "rollback and chain", "abort; begin; select 1"} {
+	for _, sql := range []string{"commit", "rollback", "rollback; begin", "commit and chain", "rollback and chain",
+		"abort; begin; select 1"} {
 		for how, end := range map[string]func(ctx context.Context, tx pgx.Tx){
 			"tx":   func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol) },
 			"conn": func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Conn().PgConn().Exec(ctx, sql).ReadAll() },

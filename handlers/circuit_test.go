@@ -58,7 +58,8 @@ func TestCircuitOpensWhenMostMessagesFailAndClosesByOneCall(t *testing.T) {
 	}
 	require.False(t, counted(r.message(9, errFault)), "the one that opens it is no attempt")
 	require.Zero(t, r.allows(r.now, 8))
-	require.False(t, counted(r.ended(r.now, &delivery{message: &dedup.Message{}, err: errFault, tried: true})), "of a call from before")
+	require.False(t, counted(r.ended(r.now, &delivery{message: &dedup.Message{}, err: errFault, tried: true})),
+		"of a call from before")
 
 	for pauses := range 8 {
 		ceiling := min(detachedPause<<pauses, detachedMaxPause)
@@ -137,8 +138,8 @@ func TestProbeThatWasNotMadeTellsNothing(t *testing.T) {
 
 func TestWhatTooManyOfAreAnOutage(t *testing.T) {
 	for err, want := range map[error]bool{
-		&StatusError{Code: 500}: true, errAway: true, &StatusError{Code: 409}: false, Unavailable(errors.New("x")): true, ErrHandlerTimeout: true,
-		fmt.Errorf("x: %w", ErrAbandoned): true, errors.New("x"): false, &PanicError{}: false,
+		&StatusError{Code: 500}: true, errAway: true, &StatusError{Code: 409}: false, Unavailable(errors.New("x")): true,
+		ErrHandlerTimeout: true, fmt.Errorf("x: %w", ErrAbandoned): true, errors.New("x"): false, &PanicError{}: false,
 	} {
 		require.Equal(t, want, isFault(err), "%v", err)
 	}

@@ -95,7 +95,8 @@ func TestCheckOfWhatIsDeferredIsLikeTheCommit(t *testing.T) {
 		return nil
 	})
 	p := b.processor(nil, Registration{Name: "h", Handler: opaque(h), Retry: later})
-	require.Equal(t, Result{New: 7, Parked: 1}, b.process(p, b.messages("a=1", "b=2", "c=3", "d=-4", "e=5", "f=6", "g=7", "h=8")))
+	require.Equal(t, Result{New: 7, Parked: 1}, b.process(p,
+		b.messages("a=1", "b=2", "c=3", "d=-4", "e=5", "f=6", "g=7", "h=8")))
 	require.Equal(t, "3/1", b.parked())
 	require.Contains(t, b.text(`select error from firstseen.parked`), "negative")
 	require.Equal(t, 7, b.count(`select count(*) from app.noted`), "once a message")

@@ -25,8 +25,10 @@ func TestCallsThatAShutdownBreaksOffAreMadeByTheNextProcess(t *testing.T) {
 	require.Eventually(t, func() bool { return first.count() == 2 }, 60*time.Second, time.Millisecond)
 	stop()
 	require.Zero(t, b.count(`select sum(attempts) from firstseen.parked`), "it was no attempt")
-	require.Equal(t, 2, b.count(`select count(*) from firstseen.lanes where due_at <= now() and claims = 0`), "free at once")
-	p = b.processor(quickly, Registration{Name: "hook", Detached: second.noting(func(context.Context, dedup.Message) error { return nil })})
+	require.Equal(t, 2, b.count(`select count(*) from firstseen.lanes where due_at <= now() and claims = 0`),
+		"free at once")
+	p = b.processor(quickly, Registration{Name: "hook",
+		Detached: second.noting(func(context.Context, dedup.Message) error { return nil })})
 	lanes(t, p)
 	b.delivered(3)
 	require.Equal(t, []string{"1", "2"}, second.of("a"))
@@ -112,20 +114,21 @@ func TestDetachedHandlersThatPanicExitOrHangCostAnAttempt(t *testing.T) {
 	change := func(cfg *Config) { cfg.HandlerTimeout, cfg.AbandonAfter = 30*time.Millisecond, 10*time.Millisecond }
 	hang := make(chan struct{})
 	defer close(hang)
-	p := b.processor(change, Registration{Name: "hook", Detached: DetachedFunc(func(ctx context.Context, _ dedup.Message) error {
-		switch tries.Add(1) {
-		case 1:
-			panic("told to")
-		case 2:
-			runtime.Goexit()
-		case 3:
-			<-hang
-		case 4:
-			<-ctx.Done()
-			return ctx.Err()
-		}
-		return nil
-	})})
+	p := b.processor(change, Registration{Name: "hook",
+		Detached: DetachedFunc(func(ctx context.Context, _ dedup.Message) error {
+			switch tries.Add(1) {
+			case 1:
+				panic("told to")
+			case 2:
+				runtime.Goexit()
+			case 3:
+				<-hang
+			case 4:
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		})})
 	lanes(t, p)
 	b.process(p, b.messages("k=v"))
 	b.delivered(1)
@@ -136,12 +139,13 @@ func TestACallThatHangsCostsAttemptsWhileItsSiblingsPass(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	p := b.processor(func(cfg *Config) { cfg.HandlerTimeout = 30 * time.Millisecond },
-		Registration{Name: "hook", Retry: Retry{MaxAttempts: 3, Base: 1, Cap: 1}, Detached: DetachedFunc(func(ctx context.Context, m dedup.Message) error {
-			if string(m.Value) == "hang" {
-				<-ctx.Done()
-			}
-			return ctx.Err()
-		})})
+		Registration{Name: "hook", Retry: Retry{MaxAttempts: 3, Base: 1, Cap: 1},
+			Detached: DetachedFunc(func(ctx context.Context, m dedup.Message) error {
+				if string(m.Value) == "hang" {
+					<-ctx.Done()
+				}
+				return ctx.Err()
+			})})
 	lanes(t, p)
 	b.process(p, b.messages("k=hang"))
 	siblings := 0
@@ -156,7 +160,8 @@ func TestACallThatHangsCostsAttemptsWhileItsSiblingsPass(t *testing.T) {
 func TestOutcomesOutliveAnOutageOfPostgres(t *testing.T) {
 	t.Parallel()
 	b, c := newBench(t), &calls{}
-	b.pool = deduptest.OpenPool(t, b.dsn+"&application_name=observer", nil) // the store keeps the other one, whose connections are ended
+	// the store keeps the other one, whose connections are ended
+	b.pool = deduptest.OpenPool(t, b.dsn+"&application_name=observer", nil)
 	p := b.processor(nil, Registration{Name: "hook", Detached: c.noting(func(context.Context, dedup.Message) error {
 		b.exec(`select pg_terminate_backend(pid) from pg_stat_activity
 			where datname = current_database() and application_name <> 'observer'`)

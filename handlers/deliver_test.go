@@ -29,7 +29,8 @@ func lanes(t testing.TB, p *Processor) (stop func()) {
 // delivered waits until nothing is parked any more.
 func (b *bench) delivered(n int) {
 	b.t.Helper()
-	require.Eventually(b.t, func() bool { return b.count(`select count(*) from firstseen.parked`) == 0 }, 60*time.Second, 5*time.Millisecond)
+	require.Eventually(b.t, func() bool { return b.count(`select count(*) from firstseen.parked`) == 0 }, 60*time.Second,
+		5*time.Millisecond)
 	require.Equal(b.t, n, b.count(`select count(*) from firstseen.inbox`))
 	require.Zero(b.t, b.count(`select count(*) from firstseen.lanes`))
 }
@@ -93,12 +94,13 @@ func (c *calls) noting(act func(ctx context.Context, m dedup.Message) error) Det
 func TestASlowCallHoldsUpOnlyItsOwnKey(t *testing.T) {
 	t.Parallel()
 	b, c, slow := newBench(t), &calls{}, make(chan struct{})
-	p := b.processor(nil, Registration{Name: "hook", Concurrency: 2, Detached: c.noting(func(_ context.Context, m dedup.Message) error {
-		if string(m.Value) == "slow" {
-			<-slow
-		}
-		return nil
-	})})
+	p := b.processor(nil, Registration{Name: "hook", Concurrency: 2,
+		Detached: c.noting(func(_ context.Context, m dedup.Message) error {
+			if string(m.Value) == "slow" {
+				<-slow
+			}
+			return nil
+		})})
 	lanes(t, p)
 	texts := []string{"k=slow", "k=next"}
 	for i := range 20 {
@@ -106,7 +108,8 @@ func TestASlowCallHoldsUpOnlyItsOwnKey(t *testing.T) {
 	}
 	result := b.process(p, b.messages(texts...))
 	require.Equal(t, Result{Parked: 22}, result)
-	require.Eventually(t, func() bool { return b.count(`select count(*) from firstseen.inbox`) == 20 }, 60*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return b.count(`select count(*) from firstseen.inbox`) == 20 }, 60*time.Second,
+		5*time.Millisecond)
 	require.Equal(t, []string{"slow"}, c.of("k"))
 	close(slow)
 	b.delivered(22)
@@ -118,13 +121,14 @@ func TestEachKeyIsDeliveredInItsOrderAlsoAcrossFailures(t *testing.T) {
 	t.Parallel()
 	b, c := newBench(t), &calls{}
 	tries := sync.Map{}
-	p := b.processor(nil, Registration{Name: "hook", Concurrency: 4, Detached: c.noting(func(_ context.Context, m dedup.Message) error {
-		n, _ := tries.LoadOrStore(m.ID, new(atomic.Int32))
-		if int64(n.(*atomic.Int32).Add(1)) <= m.Offset%3 {
-			return errors.New("not yet")
-		}
-		return nil
-	})})
+	p := b.processor(nil, Registration{Name: "hook", Concurrency: 4,
+		Detached: c.noting(func(_ context.Context, m dedup.Message) error {
+			n, _ := tries.LoadOrStore(m.ID, new(atomic.Int32))
+			if int64(n.(*atomic.Int32).Add(1)) <= m.Offset%3 {
+				return errors.New("not yet")
+			}
+			return nil
+		})})
 	lanes(t, p)
 	want := map[string][]string{}
 	for batch := range 4 {
@@ -183,7 +187,8 @@ func TestWhatIsParkedWakesEveryHandlerOfItsTopicAtOnce(t *testing.T) {
 	wg.Add(3)
 	hook := DetachedFunc(func(context.Context, dedup.Message) error { wg.Done(); return nil })
 	p := b.processor(func(cfg *Config) { cfg.LanePoll = time.Hour },
-		Registration{Name: "one", Detached: hook}, Registration{Name: "two", Detached: hook}, Registration{Name: "three", Detached: hook})
+		Registration{Name: "one", Detached: hook}, Registration{Name: "two", Detached: hook},
+		Registration{Name: "three", Detached: hook})
 	lanes(t, p)
 	time.Sleep(20 * time.Millisecond) // they have looked, and found nothing
 	b.process(p, b.messages("k=v"))
@@ -200,7 +205,8 @@ func TestWhatIsParkedWakesEveryHandlerOfItsTopicAtOnce(t *testing.T) {
 func TestBigMessagesAreWrittenDownInPortions(t *testing.T) {
 	t.Parallel()
 	b, c, all := newBench(t), &calls{}, make(chan struct{})
-	p := b.processor(nil, Registration{Name: "hook", Detached: c.noting(func(_ context.Context, m dedup.Message) error { <-all; return nil })})
+	p := b.processor(nil, Registration{Name: "hook",
+		Detached: c.noting(func(_ context.Context, m dedup.Message) error { <-all; return nil })})
 	ms := b.messages("a=", "b=", "c=", "d=", "e=")
 	for i := range ms {
 		ms[i].Value = bytes.Repeat([]byte("x"), 5<<20)
@@ -218,12 +224,13 @@ func TestALaneIsSettledWhateverTheOrderingIsByNow(t *testing.T) {
 	var tries atomic.Int32
 	p := b.processor(nil, Registration{Name: "hook", Ordering: dedup.OrderByPartition, Detached: DetachedFunc(nil)})
 	b.process(p, b.messages("a=1"))
-	p = b.processor(nil, Registration{Name: "hook", Ordering: dedup.Unordered, Detached: DetachedFunc(func(context.Context, dedup.Message) error {
-		if tries.Add(1) < 3 {
-			return errors.New("not yet")
-		}
-		return nil
-	})})
+	p = b.processor(nil, Registration{Name: "hook", Ordering: dedup.Unordered,
+		Detached: DetachedFunc(func(context.Context, dedup.Message) error {
+			if tries.Add(1) < 3 {
+				return errors.New("not yet")
+			}
+			return nil
+		})})
 	lanes(t, p)
 	b.delivered(1)
 	require.Equal(t, 2, b.count(`select attempts from firstseen.inbox`))
@@ -232,7 +239,8 @@ func TestALaneIsSettledWhateverTheOrderingIsByNow(t *testing.T) {
 func TestAnOutcomeIsNeverAnotherMessages(t *testing.T) {
 	t.Parallel()
 	b, c, release := newBench(t), &calls{}, make(chan struct{})
-	p := b.processor(nil, Registration{Name: "hook", Detached: c.noting(func(context.Context, dedup.Message) error { <-release; return nil })})
+	p := b.processor(nil, Registration{Name: "hook",
+		Detached: c.noting(func(context.Context, dedup.Message) error { <-release; return nil })})
 	lanes(t, p)
 	b.process(p, b.messages("k=late"))
 	require.Eventually(t, func() bool { return c.count() == 1 }, 60*time.Second, time.Millisecond)

@@ -121,13 +121,14 @@ func TestOutagesInTheHandlerSpendNoAttempt(t *testing.T) {
 			b := newBench(t)
 			h := newObedient("h")
 			outage := true
-			p := b.processor(nil, Registration{Name: "h", Handler: Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
-				if outage && string(m.Value) == "outage" {
-					outage = false
-					return handle(ctx, b, tx)
-				}
-				return h.Handle(ctx, tx, m)
-			}))})
+			p := b.processor(nil, Registration{Name: "h",
+				Handler: Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+					if outage && string(m.Value) == "outage" {
+						outage = false
+						return handle(ctx, b, tx)
+					}
+					return h.Handle(ctx, tx, m)
+				}))})
 			ms := b.messages("a=ok", "b=outage", "c=ok")
 			if _, err := p.Process(t.Context(), b.batch(ms)); err != nil {
 				b.requireWhole(0)
@@ -155,14 +156,15 @@ func TestShutdownInTheHandlerIsNoAttempt(t *testing.T) {
 	b := newBench(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	h := newObedient("h")
-	p := b.processor(nil, Registration{Name: "h", Handler: Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
-		if string(m.Value) == "slow" && ctx.Err() == nil && h.try(m.ID) == 1 {
-			cancel()
-			<-ctx.Done()
-			return errors.New("broken off")
-		}
-		return h.Handle(ctx, tx, m)
-	}))})
+	p := b.processor(nil, Registration{Name: "h",
+		Handler: Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+			if string(m.Value) == "slow" && ctx.Err() == nil && h.try(m.ID) == 1 {
+				cancel()
+				<-ctx.Done()
+				return errors.New("broken off")
+			}
+			return h.Handle(ctx, tx, m)
+		}))})
 	ms := b.messages("a=ok", "b=slow", "c=ok")
 	_, err := p.Process(ctx, b.batch(ms))
 	require.Error(t, err)

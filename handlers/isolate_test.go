@@ -166,7 +166,8 @@ func (b *bench) requireWhole(messages int) {
 // requireOnce asserts that n messages took effect, each once, and each key's in their order.
 func (b *bench) requireOnce(n int) {
 	b.t.Helper()
-	require.Equal(b.t, n, b.count(`select count(distinct (handler, message_id)) from effects`), "messages that took effect")
+	require.Equal(b.t, n, b.count(`select count(distinct (handler, message_id)) from effects`),
+		"messages that took effect")
 	require.Equal(b.t, n, b.count(`select count(*) from effects`), "effects")
 	require.Zero(b.t, b.count(`select count(*) from (
 		select "offset" < lag("offset") over (partition by handler, key order by seq) as back from effects where key <> '') e where back`),
@@ -260,8 +261,8 @@ func opaque(h Handler) BatchHandler {
 
 func TestWhateverAHandlerDoesOnlyItsMessageAndThoseBehindItWait(t *testing.T) {
 	t.Parallel()
-	for _, what := range []string{"fail:99", "panic:99", "unavailable:99", "permanent", "sql", "nul", "rows", "busy", "end", "begin", "eof",
-		"dial", "defer"} {
+	for _, what := range []string{"fail:99", "panic:99", "unavailable:99", "permanent", "sql", "nul", "rows", "busy",
+		"end", "begin", "eof", "dial", "defer"} {
 		for kind, wrap := range map[string]func(Handler) BatchHandler{"each": Each, "opaque": opaque} {
 			t.Run(what+"/"+kind, func(t *testing.T) {
 				b := newBench(t)
@@ -315,7 +316,8 @@ func TestQueuedStatementThatFailsIsNamed(t *testing.T) {
 	calls := 0
 	h := QueuedFunc(func(q *pgx.Batch, m dedup.Message) error {
 		calls++
-		q.Queue(`insert into effects (handler, message_id, key, "offset") values ('h', $1, $2, $3)`, m.ID, string(m.Key), m.Offset)
+		q.Queue(`insert into effects (handler, message_id, key, "offset") values ('h', $1, $2, $3)`,
+			m.ID, string(m.Key), m.Offset)
 		q.Queue(`select 1 / $1::int`, len(m.Value))
 		return nil
 	})
@@ -330,10 +332,11 @@ func TestEachHandlesAgainOnlyWhatLiesBetweenTheLastSavepointAndACulprit(t *testi
 	t.Parallel()
 	b, calls := newBench(t), make([]int, 12)
 	h := newObedient("h")
-	p := b.processor(nil, Registration{Name: "h", Retry: later, Handler: Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
-		calls[m.Offset]++
-		return h.Handle(ctx, tx, m)
-	}))})
+	p := b.processor(nil, Registration{Name: "h", Retry: later,
+		Handler: Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+			calls[m.Offset]++
+			return h.Handle(ctx, tx, m)
+		}))})
 	p.cfg.Handlers.all[0].pace.apart = 16 // a savepoint after four
 	require.Equal(t, Result{New: 11, Parked: 1}, b.process(p, b.values(12, map[int]string{6: "fail:9"})))
 	b.requireOnce(11)
@@ -345,10 +348,11 @@ func TestABatchIsHalvedOnlyWhereACulpritIsLeft(t *testing.T) {
 	for bad := range 16 {
 		b, handed := newBench(t), 0
 		h := opaque(newObedient("h"))
-		p := b.processor(nil, Registration{Name: "h", Retry: later, Handler: BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
-			handed += len(ms)
-			return h.HandleBatch(ctx, tx, ms)
-		})})
+		p := b.processor(nil, Registration{Name: "h", Retry: later,
+			Handler: BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
+				handed += len(ms)
+				return h.HandleBatch(ctx, tx, ms)
+			})})
 		require.Equal(t, Result{New: 15, Parked: 1}, b.process(p, b.values(16, map[int]string{bad: "fail:99"})))
 		b.requireOnce(15)
 		require.Equal(t, fmt.Sprint(bad, "/1"), b.parked())
@@ -412,11 +416,13 @@ func TestAMessageThatOneHandlerFailsOnIsNotHeldAgainstAnother(t *testing.T) {
 		return nil
 	})
 	good := HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
-		_, err := tx.Exec(ctx, `insert into effects (handler, message_id, key, "offset") values ('good', $1, $2, $3)`, m.ID, string(m.Key), m.Offset)
+		_, err := tx.Exec(ctx, `insert into effects (handler, message_id, key, "offset") values ('good', $1, $2, $3)`,
+			m.ID, string(m.Key), m.Offset)
 		return err
 	})
 	long := Retry{Base: time.Hour, Cap: time.Hour}
-	p := b.processor(nil, Registration{Name: "bad", Handler: slow, Retry: long}, Registration{Name: "good", Handler: Each(good), Retry: long})
+	p := b.processor(nil, Registration{Name: "bad", Handler: slow, Retry: long},
+		Registration{Name: "good", Handler: Each(good), Retry: long})
 	require.Equal(t, Result{New: 5, Parked: 1}, b.process(p, b.messages("a=ok", "b=end", "c=ok")))
 	b.requireOnce(3)
 	b.requireWhole(6)
@@ -425,7 +431,8 @@ func TestAMessageThatOneHandlerFailsOnIsNotHeldAgainstAnother(t *testing.T) {
 func TestTwinsConflictsAndTenantsBesideAFailure(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	p := b.processor(nil, Registration{Name: "h", Handler: Each(newObedient("h")), Retry: Retry{Base: time.Hour, Cap: time.Hour}})
+	p := b.processor(nil, Registration{Name: "h", Handler: Each(newObedient("h")),
+		Retry: Retry{Base: time.Hour, Cap: time.Hour}})
 	ms := b.messages("k=fail:9", "k=fail:9", "k=other", "j=ok", "k=ok", "k=ok")
 	ms[1].ID, ms[2].ID = ms[0].ID, ms[0].ID
 	for i := range ms {
@@ -479,8 +486,11 @@ func TestHandlerTimeouts(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
 	for name, sleep := range map[string]func(ctx context.Context, tx pgx.Tx) error{
-		"obeys":      func(ctx context.Context, _ pgx.Tx) error { <-ctx.Done(); return ctx.Err() },
-		"in sql":     func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, `select pg_sleep(30)`); return err },
+		"obeys": func(ctx context.Context, _ pgx.Tx) error { <-ctx.Done(); return ctx.Err() },
+		"in sql": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `select pg_sleep(30)`)
+			return err
+		},
 		"ignores it": func(context.Context, pgx.Tx) error { <-release; return nil },
 	} {
 		t.Run(name, func(t *testing.T) {

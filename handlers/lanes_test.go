@@ -58,16 +58,17 @@ func TestALaneWorkersHandlerDelaysNoBatch(t *testing.T) {
 	b := newBench(t)
 	inside, release := make(chan struct{}), make(chan struct{})
 	h := newObedient("h")
-	p := b.processor(nil, Registration{Name: "h", Handler: Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
-		if string(m.Value) == "slow" {
-			if h.try(m.ID) == 1 {
-				return errTold
+	p := b.processor(nil, Registration{Name: "h",
+		Handler: Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+			if string(m.Value) == "slow" {
+				if h.try(m.ID) == 1 {
+					return errTold
+				}
+				close(inside)
+				<-release
 			}
-			close(inside)
-			<-release
-		}
-		return h.Handle(ctx, tx, m)
-	}))})
+			return h.Handle(ctx, tx, m)
+		}))})
 	b.process(p, b.messages("k=slow"))
 	var working sync.WaitGroup
 	working.Go(func() { b.drain(p) })
@@ -86,7 +87,8 @@ func TestALaneWorkersHandlerDelaysNoBatch(t *testing.T) {
 func TestAnotherGroupOfTheInboxFindsTheLanes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	p := b.processor(nil, Registration{Name: "h", Handler: Each(newObedient("h")), Retry: Retry{Base: time.Hour, Cap: time.Hour}})
+	p := b.processor(nil, Registration{Name: "h", Handler: Each(newObedient("h")),
+		Retry: Retry{Base: time.Hour, Cap: time.Hour}})
 	b.process(p, b.messages("k=fail:1"))
 	other, err := b.store.Acquire(t.Context(), "renamed group", benchTopic, 0, "test")
 	require.NoError(t, err)
@@ -98,7 +100,8 @@ func TestAnotherGroupOfTheInboxFindsTheLanes(t *testing.T) {
 func TestAttemptsCountAfterTheOrderingHasChanged(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	reg := Registration{Name: "h", Handler: Each(newObedient("h")), Retry: Retry{Base: time.Microsecond, Cap: time.Microsecond, MaxAttempts: 3}}
+	reg := Registration{Name: "h", Handler: Each(newObedient("h")),
+		Retry: Retry{Base: time.Microsecond, Cap: time.Microsecond, MaxAttempts: 3}}
 	b.process(b.processor(nil, reg), b.messages("k=fail:9", "k=ok"))
 	reg.Ordering = dedup.OrderByPartition
 	b.drain(b.processor(nil, reg))
@@ -182,12 +185,14 @@ func TestOneHandlersTroubleDoesNotStopAnothersLanes(t *testing.T) {
 		_, err := tx.Exec(ctx, `do $$ begin raise exception 'no' using errcode = '53100'; end $$`)
 		return err
 	})
-	p := b.processor(nil, Registration{Name: "a", Handler: Each(bad)}, Registration{Name: "b", Handler: Each(newObedient("b"))})
+	p := b.processor(nil, Registration{Name: "a", Handler: Each(bad)},
+		Registration{Name: "b", Handler: Each(newObedient("b"))})
 	b.process(p, b.messages("k=fail:1"))
 	trouble = true
 	stop := runLanes(p)
 	defer stop()
-	require.Eventually(t, func() bool { return b.count(`select count(*) from effects`) == 1 }, 60*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return b.count(`select count(*) from effects`) == 1 }, 60*time.Second,
+		10*time.Millisecond)
 	require.Zero(t, b.count(`select count(*) from firstseen.inbox i join firstseen.scopes s using (scope_id) where s.handler = 'a'`))
 }
 
@@ -197,7 +202,8 @@ func TestSuspectsAttemptIsCountedBeforeTheCallAndOnlyADeathKeepsIt(t *testing.T)
 	h := newObedient("h")
 	counted := -1
 	var fail error
-	p := b.processor(nil, Registration{Name: "h", Retry: Retry{Base: time.Microsecond, Cap: time.Microsecond, MaxAttempts: 5},
+	p := b.processor(nil, Registration{Name: "h",
+		Retry: Retry{Base: time.Microsecond, Cap: time.Microsecond, MaxAttempts: 5},
 		Handler: Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 			if h.try(m.ID) == 1 {
 				return errTold
@@ -385,7 +391,8 @@ func TestLanesUnderLoad(t *testing.T) {
 	}
 	feeding.Wait()
 	fed := time.Now()
-	require.Eventually(t, func() bool { return b.count(`select count(*) from firstseen.lanes`) == 0 }, 60*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return b.count(`select count(*) from firstseen.lanes`) == 0 }, 60*time.Second,
+		20*time.Millisecond)
 	stop()
 	total := sent[0] + sent[1] + sent[2]
 	t.Logf("%d messages, %d by way of a lane, drained %s after the last", total,
@@ -402,12 +409,14 @@ func TestCommitThatAHandlerSendsFromALaneRepeatsNothing(t *testing.T) {
 	for _, sql := range []string{"commit", "commit; begin", "commit and chain"} {
 		t.Run(sql, func(t *testing.T) {
 			b, tries := newBench(t), 0
-			p := b.processor(nil, Registration{Name: "h", Retry: Retry{Base: time.Microsecond, Cap: time.Microsecond, MaxAttempts: 5},
+			p := b.processor(nil, Registration{Name: "h",
+				Retry: Retry{Base: time.Microsecond, Cap: time.Microsecond, MaxAttempts: 5},
 				Handler: Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 					if tries++; tries == 1 {
 						return errTold
 					}
-					_, err := tx.Exec(ctx, `insert into effects (handler, message_id, key, "offset") values ('h', $1, $2, $3)`, m.ID, string(m.Key), m.Offset)
+					_, err := tx.Exec(ctx, `insert into effects (handler, message_id, key, "offset") values ('h', $1, $2, $3)`,
+						m.ID, string(m.Key), m.Offset)
 					if tries == 2 {
 						_, _ = tx.Conn().PgConn().Exec(ctx, sql).ReadAll()
 					}

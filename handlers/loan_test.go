@@ -61,9 +61,11 @@ func TestCallsUnderWayCountOnTheMemory(t *testing.T) {
 	b.process(p, large(b.messages("a=", "b=", "c="), 700<<10))
 	stop := runLanes(p)
 	defer stop()
-	require.Eventually(t, func() bool { return account.Used() >= 3*700<<10 && account.Used() < 3*700<<10+64<<10 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return account.Used() >= 3*700<<10 && account.Used() < 3*700<<10+64<<10 },
+		30*time.Second, 10*time.Millisecond)
 	close(release)
-	require.Eventually(t, func() bool { return b.count(`select count(*) from firstseen.parked`) == 0 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return b.count(`select count(*) from firstseen.parked`) == 0 }, 30*time.Second,
+		10*time.Millisecond)
 	require.Eventually(t, func() bool { return account.Used() == 0 }, 30*time.Second, 10*time.Millisecond)
 }
 

@@ -107,7 +107,8 @@ func (m *model) queue(q *pgx.Batch, msg dedup.Message) error {
 // queued is a kind of handler, as Each is.
 func queued(h Handler) BatchHandler { return Queue(QueuedFunc(h.(*model).queue)) }
 
-var sicknesses = []string{"", "", "", "", "", "fail", "panic", "permanent", "unavailable", "sql", "rows", "end", "eof"} // outages have tests of their own
+// sicknesses are what a message can come with; outages have tests of their own.
+var sicknesses = []string{"", "", "", "", "", "fail", "panic", "permanent", "unavailable", "sql", "rows", "end", "eof"}
 
 func isUnavailable(sick string) bool { return sick == "unavailable" }
 
@@ -247,8 +248,8 @@ func (m *model) rebalance(t *rapid.T) {
 
 // pause pauses something, or resumes it. The process hears of it now, or when it starts anew, or later.
 func (m *model) pause(t *rapid.T) {
-	what := rapid.SampledFrom([]dedup.Pause{{Kind: dedup.PauseHandler, Handler: m.topic}, {Kind: dedup.PauseTopic, Topic: m.topic},
-		{Kind: dedup.PausePartition, Topic: m.topic}}).Draw(t, "what")
+	what := rapid.SampledFrom([]dedup.Pause{{Kind: dedup.PauseHandler, Handler: m.topic},
+		{Kind: dedup.PauseTopic, Topic: m.topic}, {Kind: dedup.PausePartition, Topic: m.topic}}).Draw(t, "what")
 	change := operate.Of(m.b.store).Pause
 	if m.paused[what] {
 		delete(m.paused, what)
@@ -303,7 +304,8 @@ func (m *model) check(t *rapid.T) {
 	require.Equal(t, len(m.lanes), m.b.count(`select count(*) from firstseen.lanes where topic = $1`, m.topic), "lanes")
 	require.Zero(t, m.b.count(`select count(*) from firstseen.parked p where topic = $1
 		and not exists (select from firstseen.lanes l where l.scope_id = p.scope_id and l.lane = p.lane)`, m.topic))
-	require.Equal(t, len(slices.DeleteFunc(slices.Collect(maps.Values(found)), func(s string) bool { return s != "inbox" })),
+	require.Equal(t, len(slices.DeleteFunc(slices.Collect(maps.Values(found)),
+		func(s string) bool { return s != "inbox" })),
 		m.b.count(`select count(*) from effects where handler = $1`, m.topic), "effects")
 }
 
@@ -321,7 +323,8 @@ func (m *model) finish(t *rapid.T) {
 	m.hear()
 	for m.next < len(m.log) {
 		end := min(len(m.log), m.next+5)
-		_, err := m.p.Process(context.Background(), Batch{Position: m.position, Next: int64(end), Messages: m.log[m.next:end]})
+		_, err := m.p.Process(context.Background(),
+			Batch{Position: m.position, Next: int64(end), Messages: m.log[m.next:end]})
 		require.NoError(t, err)
 		for _, msg := range m.log[m.next:end] {
 			if m.states[msg.ID] == "" {
@@ -353,13 +356,15 @@ func TestModelOfBatchesLanesAndCrashes(t *testing.T) {
 	topics := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		topics++
-		m := &model{t: rt, b: b, topic: fmt.Sprint("model-", topics), wrap: rapid.SampledFrom([]func(Handler) BatchHandler{Each, opaque, queued}).Draw(rt, "kind"),
+		m := &model{t: rt, b: b, topic: fmt.Sprint("model-", topics),
+			wrap:  rapid.SampledFrom([]func(Handler) BatchHandler{Each, opaque, queued}).Draw(rt, "kind"),
 			apart: rapid.IntRange(0, 12).Draw(rt, "apart"),
-			sick:  map[uuid.UUID]string{}, states: map[uuid.UUID]string{}, attempts: map[uuid.UUID]int{}, lanes: map[string][]dedup.Message{},
-			paused: map[dedup.Pause]bool{}}
+			sick:  map[uuid.UUID]string{}, states: map[uuid.UUID]string{}, attempts: map[uuid.UUID]int{},
+			lanes: map[string][]dedup.Message{}, paused: map[dedup.Pause]bool{}}
 		m.start()
 		rt.Repeat(map[string]func(*rapid.T){
-			"produce": m.produce, "process": m.process, "work": m.work, "heal": m.heal, "rebalance": m.rebalance, "pause": m.pause, "": m.check,
+			"produce": m.produce, "process": m.process, "work": m.work, "heal": m.heal, "rebalance": m.rebalance,
+			"pause": m.pause, "": m.check,
 		})
 		m.finish(rt)
 	})

@@ -60,11 +60,13 @@ const grants = `grant usage on schema app to LOGIN; grant insert on app.ledger t
 func TestADeploymentInTheWrongOrderSpendsNoAttemptAndGoesOnByItself(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ breaks, mends, reason string }{
-		"right":    {`revoke insert on app.ledger from LOGIN`, grants, "permission denied for table ledger"},
-		"usage":    {`revoke usage on schema app from LOGIN`, grants, "permission denied for schema app"},
-		"call":     {`revoke execute on function app.book from public, LOGIN`, grants, "permission denied for function book"},
-		"table":    {`alter table app.ledger rename to old`, `alter table app.old rename to ledger`, "\"app.ledger\" does not exist"},
-		"column":   {`alter table app.ledger rename key to old`, `alter table app.ledger rename old to key`, "column \"key\""},
+		"right": {`revoke insert on app.ledger from LOGIN`, grants, "permission denied for table ledger"},
+		"usage": {`revoke usage on schema app from LOGIN`, grants, "permission denied for schema app"},
+		"call":  {`revoke execute on function app.book from public, LOGIN`, grants, "permission denied for function book"},
+		"table": {`alter table app.ledger rename to old`, `alter table app.old rename to ledger`,
+			"\"app.ledger\" does not exist"},
+		"column": {`alter table app.ledger rename key to old`, `alter table app.ledger rename old to key`,
+			"column \"key\""},
 		"function": {`alter function app.book rename to old`, `alter function app.old rename to book`, "function app.book"},
 		"schema":   {`alter schema app rename to old`, `alter schema old rename to app`, "schema \"app\""},
 	} {
@@ -90,7 +92,8 @@ func TestADeploymentInTheWrongOrderSpendsNoAttemptAndGoesOnByItself(t *testing.T
 			for range 3 {
 				require.Equal(t, Result{Parked: 20}, b.process(p, b.messages(texts...)))
 			}
-			require.Eventually(t, func() bool { return log.count("handler failed") >= 8 }, time.Minute, time.Millisecond, "it is tried")
+			require.Eventually(t, func() bool { return log.count("handler failed") >= 8 }, time.Minute, time.Millisecond,
+				"it is tried")
 			require.Len(t, p.Holds().List(), 1)
 			require.Equal(t, holds.Deployment, p.Holds().List()[0].Code)
 			require.Contains(t, p.Holds().List()[0].Reason, c.reason)
@@ -117,7 +120,8 @@ func TestAMessageThatAloneMeetsADeploymentsCodeRunsOutOfAttempts(t *testing.T) {
 	require.NoError(t, err)
 	p := b.processor(nil, Registration{Name: "h", Handler: handler, Retry: Retry{Base: 1, Cap: 1, MaxAttempts: 3}})
 	lanes(t, p)
-	require.Equal(t, Result{New: 2, Parked: 1}, b.process(p, b.messages("a=v", "bad=sql:select from app.no_such_table", "b=v")))
+	require.Equal(t, Result{New: 2, Parked: 1}, b.process(p,
+		b.messages("a=v", "bad=sql:select from app.no_such_table", "b=v")))
 	siblings := 2
 	require.Eventually(t, func() bool {
 		siblings++
@@ -132,14 +136,15 @@ func TestATableThatIsAlteredUnderAStatementCostsNoAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.exec(`create table app (id int, note text); insert into app values (1, 'x')`)
-	p := b.processor(nil, Registration{Name: "h", Handler: Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, _ dedup.Message) error {
-		rows, err := tx.Query(ctx, `select * from app`)
-		if err != nil {
-			return err
-		}
-		rows.Close()
-		return rows.Err()
-	}))})
+	p := b.processor(nil, Registration{Name: "h",
+		Handler: Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, _ dedup.Message) error {
+			rows, err := tx.Query(ctx, `select * from app`)
+			if err != nil {
+				return err
+			}
+			rows.Close()
+			return rows.Err()
+		}))})
 	require.Equal(t, Result{New: 2}, b.process(p, b.messages("a=1", "b=1")))
 	b.exec(`alter table app add column more int`)
 	require.Equal(t, Result{New: 2}, b.process(p, b.messages("a=1", "b=1")))
@@ -232,14 +237,17 @@ func TestWhatOfAReceiversFailuresIsAnOutage(t *testing.T) {
 		"503":                  {answering(503), unlessSiblingsPass},
 		"502":                  {answering(502), unlessSiblingsPass},
 		"504 with Retry-After": {answering(504, "7"), unlessSiblingsPass},
-		"reset":                {hijacking(func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0); _ = c.Close() }), unlessSiblingsPass},
-		"broken off":           {hijacking(func(c net.Conn) { _, _ = c.Write([]byte("HTTP/1.1 200")); _ = c.Close() }), unlessSiblingsPass},
-		"hangs":                {slow.URL, unlessSiblingsPass},
-		"500":                  {answering(500), never},
-		"409":                  {answering(409), never},
+		"reset": {hijacking(func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0); _ = c.Close() }),
+			unlessSiblingsPass},
+		"broken off": {hijacking(func(c net.Conn) { _, _ = c.Write([]byte("HTTP/1.1 200")); _ = c.Close() }),
+			unlessSiblingsPass},
+		"hangs": {slow.URL, unlessSiblingsPass},
+		"500":   {answering(500), never},
+		"409":   {answering(409), never},
 	} {
 		t.Run(name, func(t *testing.T) {
-			hook, err := NewWebhook(WebhookConfig{URL: c.url, AllowPrivate: name != "refused address", Timeout: 300 * time.Millisecond})
+			hook, err := NewWebhook(WebhookConfig{URL: c.url, AllowPrivate: name != "refused address",
+				Timeout: 300 * time.Millisecond})
 			require.NoError(t, err)
 			t.Cleanup(hook.CloseIdleConnections)
 			err = hook.Deliver(t.Context(), dedup.Message{Value: []byte("{}")})

@@ -80,7 +80,8 @@ func TestReplayedMessagesAreHandledThoughTheirHandlerIsPaused(t *testing.T) {
 	p := s.processor()
 	require.NoError(t, p.LookUpPauses(t.Context()))
 	position := s.position("orders")
-	r, err := p.Process(t.Context(), handlers.Batch{Position: position, Next: 4, Messages: messages(position, newIDs(4)...), Replayed: true})
+	r, err := p.Process(t.Context(), handlers.Batch{Position: position, Next: 4,
+		Messages: messages(position, newIDs(4)...), Replayed: true})
 	require.NoError(t, err)
 	require.Equal(t, handlers.Result{New: 4}, r, "it is how a new handler is filled")
 	require.Equal(t, 4, s.effects("paused"))
@@ -98,7 +99,8 @@ func TestPausesAreKnownByTopicPartitionAndHandler(t *testing.T) {
 	}
 	require.False(t, paused("orders", 1))
 	_, changed := p.Paused("orders", 1)
-	for _, what := range []dedup.Pause{{Kind: dedup.PauseTopic, Topic: "orders"}, {Kind: dedup.PausePartition, Topic: "orders", Partition: 1}} {
+	for _, what := range []dedup.Pause{{Kind: dedup.PauseTopic, Topic: "orders"},
+		{Kind: dedup.PausePartition, Topic: "orders", Partition: 1}} {
 		s.pause(what)
 		require.True(t, paused("orders", 1), what)
 		require.Equal(t, what.Kind == dedup.PauseTopic, paused("orders", 2), what)

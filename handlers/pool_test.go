@@ -40,7 +40,8 @@ func TestAHandlerThatWaitsForAConnectionInVainSpendsNoAttempt(t *testing.T) {
 				_, err := pool.Exec(ctx, `select 1`)
 				return err
 			})
-			p := b.processor(func(cfg *Config) { cfg.HandlerTimeout = 300 * time.Millisecond }, Registration{Name: "h", Handler: Each(again)})
+			p := b.processor(func(cfg *Config) { cfg.HandlerTimeout = 300 * time.Millisecond },
+				Registration{Name: "h", Handler: Each(again)})
 			_, err := p.Process(t.Context(), b.batch(b.messages("a=1", "b=2")))
 			require.ErrorIs(t, err, ErrNoConnection)
 			b.requireWhole(0)
@@ -57,16 +58,17 @@ func TestADetachedHandlerThatWaitsForAConnectionInVainSpendsNoAttempt(t *testing
 	giveBack := sync.OnceFunc(held.Release)
 	t.Cleanup(giveBack)
 	p := b.processor(func(cfg *Config) { cfg.HandlerTimeout, cfg.Logger = 50*time.Millisecond, log.logger() },
-		Registration{Name: "hook", Retry: Retry{Base: 1, Cap: 1, MaxAttempts: 2}, Detached: DetachedFunc(func(ctx context.Context, _ dedup.Message) error {
-			for range 2 { // one is taken for the other
-				c, err := pool.Acquire(ctx)
-				if err != nil {
-					return err
+		Registration{Name: "hook", Retry: Retry{Base: 1, Cap: 1, MaxAttempts: 2},
+			Detached: DetachedFunc(func(ctx context.Context, _ dedup.Message) error {
+				for range 2 { // one is taken for the other
+					c, err := pool.Acquire(ctx)
+					if err != nil {
+						return err
+					}
+					defer c.Release()
 				}
-				defer c.Release()
-			}
-			return nil
-		})})
+				return nil
+			})})
 	lanes(t, p)
 	b.process(p, b.messages("a=1"))
 	require.Eventually(t, func() bool { return log.count("waited for a connection") >= 3 }, time.Minute, time.Millisecond)
@@ -84,7 +86,8 @@ func TestConnectionsThatAreNeeded(t *testing.T) {
 		regs []Registration
 	}{
 		{4 + 2 + 1, []Registration{{Name: "a", Handler: Each(newObedient("a"))}}},
-		{3*(4+2) + 1, []Registration{{Name: "a", Handler: Each(newObedient("a")), Connections: 2}, {Name: "b", Handler: Each(newObedient("b")), Connections: 1}}},
+		{3*(4+2) + 1, []Registration{{Name: "a", Handler: Each(newObedient("a")), Connections: 2},
+			{Name: "b", Handler: Each(newObedient("b")), Connections: 1}}},
 		{4 + 2 + 1 + 1, []Registration{{Name: "a", Detached: detached}}},
 		{4 + 2 + 1 + 5*2 + 1, []Registration{{Name: "a", Detached: detached, Concurrency: 5, Connections: 2}}},
 	} {

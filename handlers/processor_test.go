@@ -115,14 +115,16 @@ func TestMessageWithoutAnIDIsADeadLetterAndReachesNoHandler(t *testing.T) {
 	ms := messages(p, uuid.New(), uuid.New(), uuid.New())
 	dead := &ms[1]
 	dead.Key, dead.Value = []byte{}, []byte("\x00\xff null")
-	dead.Headers = []dedup.Header{{Key: "trace", Value: []byte("b")}, {Key: "trace", Value: nil}, {Key: "trace", Value: []byte{}}}
+	dead.Headers = []dedup.Header{{Key: "trace", Value: []byte("b")}, {Key: "trace", Value: nil},
+		{Key: "trace", Value: []byte{}}}
 	dead.Refuse(identity.ReasonAmbiguousID, uuid.New())
 	s.requireResult(handlers.Result{New: 2, Dead: 1}, p, ms...)
 	s.requireResult(handlers.Result{Duplicates: 2, Buried: 1}, p, ms...)
 
 	require.Equal(t, 2, s.effects("h"))
 	require.Equal(t, 2, s.count(`select count(*) from firstseen.inbox`))
-	require.Equal(t, 1, s.count(`select count(*) from firstseen.dead_letters where attempts = 0`), "replayed, it is the same dead letter")
+	require.Equal(t, 1, s.count(`select count(*) from firstseen.dead_letters where attempts = 0`),
+		"replayed, it is the same dead letter")
 	var got dedup.Message
 	var headers []byte
 	require.NoError(t, s.admin.QueryRow(t.Context(), `select message_id, reason, topic, "partition", "offset", key, payload, headers
@@ -210,7 +212,8 @@ func TestWrongRegistrationsAreRefused(t *testing.T) {
 	require.Error(t, r.Register("h", nil, "orders"))
 	require.Error(t, r.Register("h", effect("h")))
 	require.NoError(t, r.Register("h", effect("h"), "orders", "payments"))
-	require.ErrorContains(t, r.Register("h", effect("h"), "orders"), "register handler h: there is one of that name already")
+	require.ErrorContains(t, r.Register("h", effect("h"), "orders"),
+		"register handler h: there is one of that name already")
 	require.Equal(t, []string{"orders", "payments"}, r.Topics())
 	_, err := handlers.NewProcessor(handlers.Config{Handlers: &r})
 	require.Error(t, err)

@@ -27,7 +27,8 @@ type queuer struct{ calls map[int64]int }
 func (q *queuer) Queue(b *pgx.Batch, m dedup.Message) error {
 	q.calls[m.Offset]++
 	effect := func() {
-		b.Queue(`insert into effects (handler, message_id, key, "offset") values ('h', $1, $2, $3)`, m.ID, string(m.Key), m.Offset)
+		b.Queue(`insert into effects (handler, message_id, key, "offset") values ('h', $1, $2, $3)`,
+			m.ID, string(m.Key), m.Offset)
 	}
 	effect()
 	switch what, arg, _ := strings.Cut(string(m.Value), ":"); {
@@ -146,14 +147,16 @@ func TestAQueuesFailuresKeepTheOrderOfTheirKeyAcrossStretches(t *testing.T) {
 
 func TestACulpritWaitsWithoutAnAttemptBehindOneOfItsKeyThatFailedSince(t *testing.T) {
 	b, p, _ := queueing(t, 16, later)
-	require.Equal(t, Result{New: 3, Parked: 3}, b.process(p, b.messages("k=flaky", "a=ok", "k=bad", "b=ok", "k=ok", "c=ok")))
+	require.Equal(t, Result{New: 3, Parked: 3}, b.process(p,
+		b.messages("k=flaky", "a=ok", "k=bad", "b=ok", "k=ok", "c=ok")))
 	b.requireEffects(6, 0, 2, 4)
 	require.Equal(t, "0/1 2/0 4/0", b.parked())
 }
 
 // ofQueues is what a queue can fail by. What commits comes first: behind a rollback it would have committed what it
 // found.
-var ofQueues = []string{"sql:commit", "bad", "error", "panic", "type", "sql:select no_such_column", "sql:insert into effects (nothing) values (1)",
+var ofQueues = []string{"sql:commit", "bad", "error", "panic", "type", "sql:select no_such_column",
+	"sql:insert into effects (nothing) values (1)",
 	"sql:savepoint firstseen_handler; select 1/0", "sql:savepoint sp_1; insert into effects default values; select 1/0",
 	"sql:rollback", "sql:rollback; begin", "sql:rollback to savepoint sp_1", "sql:insert into child values (1)",
 	"sql:do $$begin raise exception 'no' using errcode = 'AP001'; end$$"}
@@ -183,9 +186,10 @@ func TestAQueueWithinAHandlerFailsAlike(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			b, within := newBench(t), Queue(&queuer{map[int64]int{}})
 			b.exec(family)
-			p := b.processor(nil, Registration{Name: "h", Retry: later, Handler: BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
-				return within.HandleBatch(ctx, tx, ms)
-			})})
+			p := b.processor(nil, Registration{Name: "h", Retry: later,
+				Handler: BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
+					return within.HandleBatch(ctx, tx, ms)
+				})})
 			require.Equal(t, Result{New: 11, Parked: 1}, b.process(p, b.values(12, map[int]string{5: what})))
 			b.requireEffects(12, 5)
 			require.Equal(t, "5/1", b.parked())
@@ -204,7 +208,8 @@ func TestWhatAQueueHasDeferredIsFoundWithinOneTransactionMore(t *testing.T) {
 		}
 	}, Registration{Name: "h", Handler: Queue(&queuer{map[int64]int{}}), Retry: later})
 	const deferred = "sql:insert into child values (1)"
-	require.Equal(t, Result{New: 9, Parked: 3}, b.process(p, b.values(12, map[int]string{2: deferred, 5: "bad", 9: deferred})))
+	require.Equal(t, Result{New: 9, Parked: 3}, b.process(p,
+		b.values(12, map[int]string{2: deferred, 5: "bad", 9: deferred})))
 	b.requireEffects(12, 2, 5, 9)
 	require.Equal(t, 2, transactions)
 }
@@ -247,7 +252,8 @@ func (b *bench) workUntil(p *Processor, parked string) {
 
 func TestAMessagesOwnSavepointsAreNotTakenForOurs(t *testing.T) {
 	b, p, _ := queueing(t, 16, later)
-	ms := b.values(12, map[int]string{4: "sql:savepoint firstseen_handler", 5: "sql:savepoint sp_1; savepoint sp_2", 6: "bad", 8: "sql:savepoint x; release x", 10: "bad"})
+	ms := b.values(12, map[int]string{4: "sql:savepoint firstseen_handler", 5: "sql:savepoint sp_1; savepoint sp_2",
+		6: "bad", 8: "sql:savepoint x; release x", 10: "bad"})
 	require.Equal(t, Result{New: 10, Parked: 2}, b.process(p, ms))
 	b.requireEffects(12, 6, 10)
 }
@@ -261,8 +267,8 @@ func (b *bench) on(t *testing.T, change func(*pgxpool.Config)) {
 	b.position = b.acquire(0)
 }
 
-var modes = []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
-	pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol}
+var modes = []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe,
+	pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol}
 
 // What is new to the connection can't be prepared in a transaction that has failed.
 func TestAMessageIsNotBlamedForAFailureBeforeIt(t *testing.T) {
@@ -337,13 +343,15 @@ func TestAFailureCostsAQueueOneRoundTrip(t *testing.T) {
 	require.Equal(t, good+1+bury, trips(map[int]string{5: "error"}))
 	require.Equal(t, good+2+bury, trips(map[int]string{4: "error", 9: "panic"}))
 	require.Equal(t, good+1+bury, trips(map[int]string{11: "bad"}))
-	require.Equal(t, good+3+1+bury, trips(map[int]string{8: "bad", 9: "bad", 10: "bad", 11: "bad"}), "the last one is taken back by itself")
+	require.Equal(t, good+3+1+bury, trips(map[int]string{8: "bad", 9: "bad", 10: "bad", 11: "bad"}),
+		"the last one is taken back by itself")
 }
 
 // asking is a queue whose statements' results are looked at: of messages that say so they are refused.
 func asking(b *pgx.Batch, m dedup.Message) error {
 	insert := func(note string) *pgx.QueuedQuery {
-		return b.Queue(`insert into effects (handler, message_id, key, "offset") values ('h', $1, $2, $3) returning seq`, m.ID, note, m.Offset)
+		return b.Queue(`insert into effects (handler, message_id, key, "offset") values ('h', $1, $2, $3) returning seq`,
+			m.ID, note, m.Offset)
 	}
 	look := func(seq int64) error {
 		switch {
@@ -394,7 +402,8 @@ func TestResultsOfQueuedStatementsAreLookedAtAndRefusedForTheirMessageOnly(t *te
 			"first and last":     {0: "refused", 11: "refused"},
 			"among those of SQL": {1: "sql", 2: "refused", 3: "sql", 7: "refused", 8: "sql"},
 			"panic":              {6: "panic"},
-			"all":                {0: "refused", 1: "refused", 2: "refused", 3: "sql", 4: "refused", 5: "refused", 6: "panic", 7: "refused", 8: "sql", 9: "refused", 10: "refused", 11: "refused"},
+			"all": {0: "refused", 1: "refused", 2: "refused", 3: "sql", 4: "refused", 5: "refused", 6: "panic",
+				7: "refused", 8: "sql", 9: "refused", 10: "refused", 11: "refused"},
 		} {
 			t.Run(fmt.Sprint(name, apart), func(t *testing.T) {
 				b := newBench(t)
@@ -412,9 +421,10 @@ func TestResultsOfQueuedStatementsAreLookedAtAndRefusedForTheirMessageOnly(t *te
 func TestAQueueWithinAHandlerLooksAtItsResults(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	p := b.processor(nil, Registration{Name: "h", Retry: later, Handler: BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
-		return Queue(QueuedFunc(asking)).HandleBatch(ctx, tx, ms)
-	})})
+	p := b.processor(nil, Registration{Name: "h", Retry: later,
+		Handler: BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
+			return Queue(QueuedFunc(asking)).HandleBatch(ctx, tx, ms)
+		})})
 	require.Equal(t, Result{New: 10, Parked: 2}, b.process(p, b.values(12, map[int]string{4: "refused", 5: "panic"})))
 	b.requireEffects(12, 4, 5)
 }

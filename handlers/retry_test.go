@@ -16,7 +16,8 @@ import (
 func TestPausesGrowToTheCapAndAreRandom(t *testing.T) {
 	r := Retry{Base: time.Second, Cap: time.Minute}
 	for attempts, ceiling := range map[int]time.Duration{
-		0: time.Second, 1: time.Second, 2: 2 * time.Second, 6: 32 * time.Second, 7: time.Minute, 40: time.Minute, math.MaxInt: time.Minute,
+		0: time.Second, 1: time.Second, 2: 2 * time.Second, 6: 32 * time.Second, 7: time.Minute, 40: time.Minute,
+		math.MaxInt: time.Minute,
 	} {
 		require.Equal(t, ceiling, r.ceiling(attempts))
 		longest, seen := time.Duration(0), map[time.Duration]bool{}
@@ -51,7 +52,8 @@ func TestRetriesByDefault(t *testing.T) {
 
 func TestAHoldGrowsWithTheTimeThatTheMessageHasWaited(t *testing.T) {
 	r := Retry{Base: time.Second, Cap: time.Minute}
-	for waited, ceiling := range map[time.Duration]time.Duration{0: time.Second, 30 * time.Second: 30 * time.Second, time.Hour: time.Minute} {
+	for waited, ceiling := range map[time.Duration]time.Duration{0: time.Second, 30 * time.Second: 30 * time.Second,
+		time.Hour: time.Minute} {
 		longest := time.Duration(0)
 		for range 1000 {
 			e := &dedup.Entry{ParkedAt: time.Now().Add(-waited)}
@@ -99,7 +101,8 @@ func TestAttemptsSurviveARestart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	h := newObedient("h")
-	reg := Registration{Name: "h", Handler: Each(h), Retry: Retry{Base: time.Microsecond, Cap: time.Microsecond, MaxAttempts: 4}}
+	reg := Registration{Name: "h", Handler: Each(h),
+		Retry: Retry{Base: time.Microsecond, Cap: time.Microsecond, MaxAttempts: 4}}
 	b.process(b.processor(nil, reg), b.messages("a=fail:2", "b=fail:99", "a=ok", "b=ok"))
 	for range 20 {
 		p := b.processor(nil, reg)

@@ -40,9 +40,10 @@ func TestWhatAHandlerLeavesInTheSessionIsNotTheNextTransactions(t *testing.T) {
 	}
 	clean := found()
 	p := b.processor(nil, Registration{Name: "h", Handler: Each(HandlerFunc(leaving))})
-	for _, sql := range []string{"set statement_timeout = 100000", "set search_path = pg_catalog", "set session characteristics as transaction isolation level serializable",
-		"set synchronous_commit = off", "select set_config('app.tenant', 'a', false)", "create temp table t (id int)", "listen x",
-		"select pg_advisory_lock(7)", "declare c cursor with hold for select 1"} {
+	for _, sql := range []string{"set statement_timeout = 100000", "set search_path = pg_catalog",
+		"set session characteristics as transaction isolation level serializable",
+		"set synchronous_commit = off", "select set_config('app.tenant', 'a', false)", "create temp table t (id int)",
+		"listen x", "select pg_advisory_lock(7)", "declare c cursor with hold for select 1"} {
 		require.Equal(t, Result{New: 1}, b.process(p, b.messages("k="+sql)), sql)
 		require.Equal(t, clean, found(), sql)
 		b.process(p, b.messages("k=select 1", "l=select 1"))
@@ -53,10 +54,12 @@ func TestARoleThatAHandlerLeavesIsItsOwnOnly(t *testing.T) {
 	t.Parallel()
 	queued := Queue(QueuedFunc(func(q *pgx.Batch, m dedup.Message) error {
 		q.Queue(string(m.Value))
-		q.Queue(`insert into public.effects (handler, message_id, key, "offset") values ('h', $1, current_user, $2)`, m.ID, m.Offset)
+		q.Queue(`insert into public.effects (handler, message_id, key, "offset") values ('h', $1, current_user, $2)`, m.ID,
+			m.Offset)
 		return nil
 	}))
-	for kind, handler := range map[string]BatchHandler{"each": Each(HandlerFunc(leaving)), "opaque": opaque(HandlerFunc(leaving)), "queue": queued} {
+	for kind, handler := range map[string]BatchHandler{"each": Each(HandlerFunc(leaving)),
+		"opaque": opaque(HandlerFunc(leaving)), "queue": queued} {
 		for _, local := range []bool{true, false} {
 			t.Run(fmt.Sprint(kind, " local ", local), func(t *testing.T) {
 				b := newBench(t)
@@ -68,11 +71,13 @@ func TestARoleThatAHandlerLeavesIsItsOwnOnly(t *testing.T) {
 					_, err := tx.Exec(ctx, `insert into effects (handler, message_id, key, "offset") values ('second', $1, current_user, $2)`, m.ID, m.Offset)
 					return err
 				}))
-				p := b.processor(nil, Registration{Name: "h", Handler: handler, Retry: later}, Registration{Name: "second", Handler: second})
+				p := b.processor(nil, Registration{Name: "h", Handler: handler, Retry: later},
+					Registration{Name: "second", Handler: second})
 				take := fmt.Sprintf("select set_config('role', '%s', %t)", other, local)
 				texts := []string{"a=" + take, "b=" + take, "c=" + take, "d=" + take}
 				require.Equal(t, Result{New: 8}, b.process(p, b.messages(texts...)))
-				require.Equal(t, 4, b.count(`select count(*) from effects where handler = 'second' and key = $1`, login), "as the login")
+				require.Equal(t, 4, b.count(`select count(*) from effects where handler = 'second' and key = $1`, login),
+					"as the login")
 				require.Equal(t, 4, b.count(`select count(*) from effects where handler = 'h' and key = $1`, other))
 				require.Equal(t, Result{New: 9, Parked: 1}, b.process(p, b.messages(append(texts, "bad=select 1 / 0")...)))
 				var role string
@@ -103,7 +108,8 @@ func TestWhatThePoolSetsInASessionStays(t *testing.T) {
 	for range 2 {
 		require.Equal(t, Result{New: 1}, b.process(p, b.messages("k=set statement_timeout = '1s'; set lock_timeout = '1s'")))
 		var got string
-		require.NoError(t, pool.QueryRow(t.Context(), `select current_setting('statement_timeout') || ' ' || current_setting('lock_timeout')`).Scan(&got))
+		require.NoError(t, pool.QueryRow(t.Context(),
+			`select current_setting('statement_timeout') || ' ' || current_setting('lock_timeout')`).Scan(&got))
 		require.Equal(t, "77s 0", got)
 	}
 }
@@ -134,9 +140,11 @@ func TestATemporaryTableForEachMessageCostsNoAttempt(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			b, log := newBench(t), &lockedLog{}
-			p := b.processor(func(cfg *Config) { cfg.Logger = log.logger() }, Registration{Name: "h", Handler: wrap(b), Retry: later})
+			p := b.processor(func(cfg *Config) { cfg.Logger = log.logger() },
+				Registration{Name: "h", Handler: wrap(b), Retry: later})
 			for range 2 {
-				require.Equal(t, Result{New: 6}, b.process(p, b.messages("a="+make, "b="+make, "a="+make, "c="+make, "d="+make, "e="+make)))
+				require.Equal(t, Result{New: 6}, b.process(p,
+					b.messages("a="+make, "b="+make, "a="+make, "c="+make, "d="+make, "e="+make)))
 			}
 			require.Equal(t, 12, b.count(`select count(*) from effects`))
 			require.Equal(t, 1, log.count("one at a time"))
@@ -149,6 +157,7 @@ func TestATableThatIsReallyThereIsTheMessagesFailure(t *testing.T) {
 	b := newBench(t)
 	b.exec(`create table basket (id int)`)
 	p := b.processor(nil, Registration{Name: "h", Handler: Each(HandlerFunc(leaving)), Retry: later})
-	require.Equal(t, Result{New: 2, Parked: 1}, b.process(p, b.messages("a=select 1", "b=create table basket (id int)", "c=select 1")))
+	require.Equal(t, Result{New: 2, Parked: 1}, b.process(p,
+		b.messages("a=select 1", "b=create table basket (id int)", "c=select 1")))
 	require.Equal(t, "1/1", b.parked())
 }

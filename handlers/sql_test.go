@@ -53,7 +53,8 @@ func TestSQLFunctionGetsEveryMessageInOrderByteForByte(t *testing.T) {
 				ms[0].Key, ms[0].Value = nil, nil
 				ms[1].Key, ms[1].Value, ms[1].Tenant, ms[1].RawID = []byte{}, []byte{}, "acme", `order "17"\`
 				ms[2].Key, ms[2].Value = []byte("null"), big
-				ms[3].Headers = []dedup.Header{{Key: "trace", Value: []byte{0xff}}, {Key: "trace", Value: nil}, {Key: "trace", Value: []byte{}}}
+				ms[3].Headers = []dedup.Header{{Key: "trace", Value: []byte{0xff}}, {Key: "trace", Value: nil},
+					{Key: "trace", Value: []byte{}}}
 				s.requireResult(handlers.Result{New: len(ms)}, p, ms...)
 				requireJournal(t, s, ms, function == "app.on_payments")
 			})
@@ -135,7 +136,8 @@ func TestSQLFunctionIsFoundBySearchPathAndQuotedName(t *testing.T) {
 	s := newStageOn(t, db, db.DSN+"&search_path=app,public")
 	s.exec(journal + `create schema other; create function other.on_payment(m firstseen.message) returns void language sql as '';
 		create function app."On Payment"(m firstseen.message) returns void language sql as '';` + oncePerMessage)
-	for _, name := range []string{"on_payment", "On_Payment", "app.on_payment", `"app"."on_payment"`, `"On Payment"`, `app."On Payment"`} {
+	for _, name := range []string{"on_payment", "On_Payment", "app.on_payment", `"app"."on_payment"`, `"On Payment"`,
+		`app."On Payment"`} {
 		_, err := handlers.NewSQL(t.Context(), s.pool, "", name)
 		require.NoError(t, err, name)
 	}

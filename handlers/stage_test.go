@@ -191,13 +191,15 @@ func (s *stage) requireSetApart(h handlers.BatchHandler) string {
 	var working sync.WaitGroup
 	working.Go(func() { p.RunLanes(ctx) })
 	require.Eventually(s.t, func() bool {
-		return s.count(`select count(*) from firstseen.parked`) == 1 && s.count(`select count(*) from firstseen.parked where reason = 'failed'`) == 1
+		return s.count(`select count(*) from firstseen.parked`) == 1 &&
+			s.count(`select count(*) from firstseen.parked where reason = 'failed'`) == 1
 	}, 30*time.Second, 10*time.Millisecond)
 	stop()
 	working.Wait()
 	s.requireEffects(0, 2)
 	require.Equal(s.t, 2, s.count(`select count(*) from firstseen.inbox where "offset" in (0, 2) and attempts = 0`))
-	require.Equal(s.t, 1, s.count(`select count(*) from firstseen.lanes where claims = 1`), "its next attempt is by itself too")
+	require.Equal(s.t, 1, s.count(`select count(*) from firstseen.lanes where claims = 1`),
+		"its next attempt is by itself too")
 	return s.parkedError(ms[1])
 }
 

@@ -83,7 +83,8 @@ func (o *observed) span(name string) sdktrace.ReadOnlySpan {
 
 // sentIn gives a message the traceparent of a producer's span.
 func sentIn(m *dedup.Message, producer string) (in trace.TraceID) {
-	m.Headers = append(m.Headers, dedup.Header{Key: "traceparent", Value: []byte("00-" + producer + "-00f067aa0ba902b7-01")})
+	m.Headers = append(m.Headers, dedup.Header{Key: "traceparent",
+		Value: []byte("00-" + producer + "-00f067aa0ba902b7-01")})
 	in, _ = trace.TraceIDFromHex(producer)
 	return in
 }
@@ -121,7 +122,8 @@ func TestWhatBecameOfABatchIsCountedByTopicHandlerAndOutcome(t *testing.T) {
 		o.counted("firstseen.handler.failures", instruments.Handler, instruments.Reason))
 	require.Equal(t, map[[2]string]int64{{"h", "permanent"}: 1, {"h", "missing_id"}: 1, {"other", "missing_id"}: 1},
 		o.counted("firstseen.dead_letters", instruments.Handler, instruments.Reason))
-	require.Equal(t, handlers.Totals{Batches: 1, Handled: 4, Failed: 2, Duplicates: 2, Parked: 1, Dead: 3}, processor.Totals())
+	require.Equal(t, handlers.Totals{Batches: 1, Handled: 4, Failed: 2, Duplicates: 2, Parked: 1, Dead: 3},
+		processor.Totals())
 }
 
 func TestTransactionThatRunsAgainIsCountedOnce(t *testing.T) {
@@ -132,10 +134,12 @@ func TestTransactionThatRunsAgainIsCountedOnce(t *testing.T) {
 		return err
 	})))
 	processor, p := o.processor(), o.position("orders")
-	_, err := processor.Process(context.Background(), handlers.Batch{Position: p, Next: 4, Messages: keyed(messages(p, newIDs(4)...))})
+	_, err := processor.Process(context.Background(),
+		handlers.Batch{Position: p, Next: 4, Messages: keyed(messages(p, newIDs(4)...))})
 	require.NoError(t, err)
 	require.Equal(t, handlers.Totals{Batches: 1, Handled: 2, Failed: 2, Parked: 2}, processor.Totals())
-	require.Equal(t, map[[2]string]int64{{"h", "failed"}: 2}, o.counted("firstseen.handler.failures", instruments.Handler, instruments.Reason))
+	require.Equal(t, map[[2]string]int64{{"h", "failed"}: 2},
+		o.counted("firstseen.handler.failures", instruments.Handler, instruments.Reason))
 }
 
 func TestBatchThatIsTakenBackIsNotCounted(t *testing.T) {
@@ -151,10 +155,12 @@ func TestBatchThatIsTakenBackIsNotCounted(t *testing.T) {
 func TestParkedMessagesAreCountedWhenTheyAreDoneWith(t *testing.T) {
 	o := newObserved(t)
 	errs := map[int64]error{0: errRefused}
-	require.NoError(t, o.registry.Add(handlers.Registration{Name: "h", Topics: []string{"orders"}, Handler: failingAt(errs),
-		Retry: handlers.Retry{Base: time.Millisecond, Cap: time.Millisecond, MaxAttempts: 2}}))
+	require.NoError(t, o.registry.Add(handlers.Registration{Name: "h", Topics: []string{"orders"},
+		Handler: failingAt(errs),
+		Retry:   handlers.Retry{Base: time.Millisecond, Cap: time.Millisecond, MaxAttempts: 2}}))
 	processor, p := o.processor(), o.position("orders")
-	_, err := processor.Process(context.Background(), handlers.Batch{Position: p, Next: 2, Messages: messages(p, newIDs(2)...)})
+	_, err := processor.Process(context.Background(),
+		handlers.Batch{Position: p, Next: 2, Messages: messages(p, newIDs(2)...)})
 	require.NoError(t, err)
 	require.EqualValues(t, 2, processor.Totals().Parked, "the second waits behind the first")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -183,7 +189,8 @@ func TestTransactionIsTracedWithinTheBatchsSpan(t *testing.T) {
 		require.Equal(t, batch.SpanContext().SpanID(), o.span(name).Parent().SpanID(), name)
 		require.Equal(t, codes.Unset, o.span(name).Status().Code, name)
 	}
-	require.Equal(t, o.span("handler h").SpanContext().SpanID(), (<-seen).SpanID(), "a handler's own spans are its children")
+	require.Equal(t, o.span("handler h").SpanContext().SpanID(), (<-seen).SpanID(),
+		"a handler's own spans are its children")
 }
 
 func TestWithoutASpanAroundItABatchMakesNone(t *testing.T) {
@@ -234,8 +241,9 @@ func (s spanOf) Handle(ctx context.Context, r slog.Record) error {
 func TestRetryIsTracedByItselfAndLinkedToTheProducer(t *testing.T) {
 	o := newObserved(t)
 	errs := map[int64]error{0: errRefused}
-	require.NoError(t, o.registry.Add(handlers.Registration{Name: "h", Topics: []string{"orders"}, Handler: failingAt(errs),
-		Retry: handlers.Retry{Base: time.Millisecond, Cap: time.Millisecond}}))
+	require.NoError(t, o.registry.Add(handlers.Registration{Name: "h", Topics: []string{"orders"},
+		Handler: failingAt(errs),
+		Retry:   handlers.Retry{Base: time.Millisecond, Cap: time.Millisecond}}))
 	processor, p := o.processor(), o.position("orders")
 	ms := messages(p, newIDs(1)...)
 	sender := sentIn(&ms[0], producer)

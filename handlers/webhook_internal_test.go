@@ -28,12 +28,17 @@ func TestSignaturesAreThoseOfStandardWebhooks(t *testing.T) {
 func TestAddressesThatAreRefused(t *testing.T) {
 	for text, want := range map[string][2]bool{ // refused by default, and where private ones are allowed
 		"93.184.216.34": {}, "2606:2800:220:1::1": {}, "8.8.8.8": {}, "172.32.0.1": {},
-		"127.0.0.1": {true}, "::1": {true}, "10.1.2.3": {true}, "172.16.0.1": {true}, "192.168.0.1": {true}, "fc00::1": {true},
-		"100.64.0.1": {true}, "::ffff:127.0.0.1": {true}, "::ffff:10.0.0.1": {true}, "198.18.0.1": {true}, "::ffff:100.64.0.1": {true}, "203.0.113.9": {true},
+		"127.0.0.1": {true}, "::1": {true}, "10.1.2.3": {true}, "172.16.0.1": {true}, "192.168.0.1": {true},
+		"fc00::1":    {true},
+		"100.64.0.1": {true}, "::ffff:127.0.0.1": {true}, "::ffff:10.0.0.1": {true}, "198.18.0.1": {true},
+		"::ffff:100.64.0.1": {true}, "203.0.113.9": {true},
 		"64:ff9b::a9fe:a9fe": {true}, "2002:7f00:1::": {true}, "::7f00:1": {true},
-		"169.254.169.254": {true, true}, "::ffff:169.254.169.254": {true, true}, "fe80::1%eth0": {true, true}, "224.0.0.1": {true, true},
-		"ff02::1": {true, true}, "0.0.0.0": {true, true}, "::": {true, true}, "0.1.2.3": {true, true}, "255.255.255.255": {true, true},
-		"168.63.129.16": {true, true}, "192.0.0.192": {true, true}, "::ffff:168.63.129.16": {true, true}, "100.100.100.200": {true, true}, "fd00:ec2::254": {true, true},
+		"169.254.169.254": {true, true}, "::ffff:169.254.169.254": {true, true}, "fe80::1%eth0": {true, true},
+		"224.0.0.1": {true, true},
+		"ff02::1":   {true, true}, "0.0.0.0": {true, true}, "::": {true, true}, "0.1.2.3": {true, true},
+		"255.255.255.255": {true, true},
+		"168.63.129.16":   {true, true}, "192.0.0.192": {true, true}, "::ffff:168.63.129.16": {true, true},
+		"100.100.100.200": {true, true}, "fd00:ec2::254": {true, true},
 	} {
 		a := netip.MustParseAddr(text)
 		require.Equal(t, want, [2]bool{refused(a, false), refused(a, true)}, text)

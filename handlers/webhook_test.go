@@ -63,24 +63,30 @@ func webhook(t *testing.T, cfg handlers.WebhookConfig) *handlers.Webhook {
 }
 
 func message() dedup.Message {
-	return dedup.Message{ID: uuid.MustParse("0198f000-0000-7000-8000-000000000001"), Topic: "orders", Partition: 3, Offset: 42,
-		Value: []byte(`{"test": 2432232314}`)}
+	return dedup.Message{ID: uuid.MustParse("0198f000-0000-7000-8000-000000000001"), Topic: "orders", Partition: 3,
+		Offset: 42,
+		Value:  []byte(`{"test": 2432232314}`)}
 }
 
 func TestWebhookSendsTheValueAndSaysWhichMessageItIs(t *testing.T) {
 	url, calls := answering(t, status(http.StatusAccepted))
-	w := webhook(t, handlers.WebhookConfig{URL: url + "/in?a=b", Headers: map[string]string{"authorization": "Bearer abc"}})
+	w := webhook(t, handlers.WebhookConfig{URL: url + "/in?a=b",
+		Headers: map[string]string{"authorization": "Bearer abc"}})
 	m := message()
 	m.Tenant, m.RawID = "a/ü", "order 7\n"
-	m.Headers = []dedup.Header{{Key: "content-type", Value: []byte("x\r\ny")}, {Key: "Content-Type", Value: []byte("application/avro")}}
+	m.Headers = []dedup.Header{{Key: "content-type", Value: []byte("x\r\ny")},
+		{Key: "Content-Type", Value: []byte("application/avro")}}
 	require.NoError(t, w.Deliver(t.Context(), m))
 	got := <-calls
 	require.Equal(t, "/in?a=b", got.path)
 	require.Equal(t, string(m.Value), string(got.body))
 	for name, want := range map[string]string{
-		"Content-Type": "application/avro", "Idempotency-Key": m.ID.String(), "Webhook-Id": m.ID.String(), "Webhook-Signature": "",
-		"X-Firstseen-Topic": "orders", "X-Firstseen-Partition": "3", "X-Firstseen-Offset": "42", "X-Firstseen-Tenant": "a%2F%C3%BC",
-		"X-Firstseen-Raw-Id": "order%207%0A", "X-Firstseen-Null": "", "Authorization": "Bearer abc", "User-Agent": "firstseen",
+		"Content-Type": "application/avro", "Idempotency-Key": m.ID.String(), "Webhook-Id": m.ID.String(),
+		"Webhook-Signature": "",
+		"X-Firstseen-Topic": "orders", "X-Firstseen-Partition": "3", "X-Firstseen-Offset": "42",
+		"X-Firstseen-Tenant": "a%2F%C3%BC",
+		"X-Firstseen-Raw-Id": "order%207%0A", "X-Firstseen-Null": "", "Authorization": "Bearer abc",
+		"User-Agent": "firstseen",
 	} {
 		require.Equal(t, want, got.header.Get(name), name)
 	}
@@ -93,7 +99,8 @@ func TestWebhookContentTypeAndNullValues(t *testing.T) {
 		value             []byte
 		contentType, null string
 	}{
-		{[]byte(`[1]`), "application/json", ""}, {[]byte("null"), "application/json", ""}, {[]byte{0, 1}, "application/octet-stream", ""},
+		{[]byte(`[1]`), "application/json", ""}, {[]byte("null"), "application/json", ""},
+		{[]byte{0, 1}, "application/octet-stream", ""},
 		{[]byte{}, "application/octet-stream", ""}, {nil, "application/octet-stream", "true"},
 	} {
 		m := message()
@@ -119,7 +126,8 @@ func verify(t *testing.T, secret string, h http.Header, body []byte) bool {
 	fmt.Fprintf(mac, "%s.%s.%s", h.Get("webhook-id"), h.Get("webhook-timestamp"), body)
 	for _, part := range strings.Split(h.Get("webhook-signature"), " ") {
 		version, signature, _ := strings.Cut(part, ",")
-		if got, err := base64.StdEncoding.DecodeString(signature); err == nil && version == "v1" && hmac.Equal(got, mac.Sum(nil)) {
+		if got, err := base64.StdEncoding.DecodeString(signature); err == nil && version == "v1" &&
+			hmac.Equal(got, mac.Sum(nil)) {
 			return true
 		}
 	}
@@ -146,10 +154,12 @@ func TestWebhookAnswers(t *testing.T) {
 	}{
 		{200, "", "done", 0}, {204, "9", "done", 0}, {299, "", "done", 0},
 		{301, "", "permanent", 0}, {302, "", "permanent", 0}, {304, "", "permanent", 0}, {307, "5", "permanent", 0},
-		{400, "", "permanent", 0}, {401, "", "permanent", 0}, {404, "9", "permanent", 0}, {410, "", "permanent", 0}, {422, "", "permanent", 0},
+		{400, "", "permanent", 0}, {401, "", "permanent", 0}, {404, "9", "permanent", 0}, {410, "", "permanent", 0},
+		{422, "", "permanent", 0},
 		{408, "", "retry", 0}, {409, "7", "retry", 7 * time.Second}, {425, "", "retry", 0},
 		{429, "", "unavailable", 0}, {429, "30", "unavailable", 30 * time.Second},
-		{500, "", "retry", 0}, {502, "soon", "retry", 0}, {503, date, "unavailable", 90 * time.Second}, {503, "-1", "retry", 0}, {504, "9", "retry", 9 * time.Second},
+		{500, "", "retry", 0}, {502, "soon", "retry", 0}, {503, date, "unavailable", 90 * time.Second},
+		{503, "-1", "retry", 0}, {504, "9", "retry", 9 * time.Second},
 		{599, "99999999999", "retry", time.Hour}, {500, "Thu, 01 Jan 1970 00:00:00 GMT", "retry", 0},
 	} {
 		t.Run(fmt.Sprint(c.code, " ", c.retryAfter), func(t *testing.T) {
@@ -177,7 +187,8 @@ func TestWebhookAnswers(t *testing.T) {
 func TestWebhookErrorsShowTheStartOfTheAnswerAndNoSecret(t *testing.T) {
 	url, _ := answering(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
-		fmt.Fprintf(w, "no\x00\n\xff %s %s %s %s", r.Header.Get("Authorization"), strings.TrimPrefix(secretA, "whsec_"), r.URL.RequestURI(), secretB)
+		fmt.Fprintf(w, "no\x00\n\xff %s %s %s %s", r.Header.Get("Authorization"), strings.TrimPrefix(secretA, "whsec_"),
+			r.URL.RequestURI(), secretB)
 		_, _ = w.Write(bytes.Repeat([]byte("x"), 1<<20))
 	})
 	w := webhook(t, handlers.WebhookConfig{URL: url + "/services/T0KEN", Secrets: []string{secretA, secretB},
@@ -213,7 +224,8 @@ func TestWebhookTimesOutAndReadsNoEndlessAnswer(t *testing.T) {
 	kind, _ := handlers.Verdict(err)
 	require.Equal(t, "retry", kind)
 	began := time.Now()
-	require.NoError(t, webhook(t, handlers.WebhookConfig{URL: url + "/endless", Timeout: 2 * time.Minute}).Deliver(t.Context(), message()))
+	require.NoError(t, webhook(t, handlers.WebhookConfig{URL: url + "/endless",
+		Timeout: 2 * time.Minute}).Deliver(t.Context(), message()))
 	require.Less(t, time.Since(began), time.Minute, "it does not read on until its timeout")
 }
 
@@ -244,7 +256,8 @@ func TestWebhookTakesAProxyOnlyWhereItIsTold(t *testing.T) {
 	url, direct := answering(t, status(http.StatusOK))
 	require.NoError(t, webhook(t, handlers.WebhookConfig{URL: url}).Deliver(t.Context(), message()))
 	require.Len(t, direct, 1)
-	require.NoError(t, webhook(t, handlers.WebhookConfig{URL: "http://hooks.invalid/in", Proxy: proxy}).Deliver(t.Context(), message()))
+	require.NoError(t, webhook(t, handlers.WebhookConfig{URL: "http://hooks.invalid/in",
+		Proxy: proxy}).Deliver(t.Context(), message()))
 	require.Equal(t, "http://hooks.invalid/in", (<-calls).path)
 }
 
@@ -260,15 +273,18 @@ func TestWebhookSpeaksNoTLSBelow12(t *testing.T) {
 
 func TestWebhookConfigFaultsAreReportedAtOnce(t *testing.T) {
 	_, err := handlers.NewWebhook(handlers.WebhookConfig{
-		URL: "ftp://u:hunter2@10.0.0.1:99999/#x", Secrets: []string{secretA, "hunter2", "whsec_aHVudGVyMg=="}, Timeout: -1, Connections: -1, Proxy: "hunter2",
-		Headers: map[string]string{"Webhook-Id": "1", "content-type": "a", "a b": "c", "X": "hunter2\n", "X-Firstseen-Topic": ""},
+		URL: "ftp://u:hunter2@10.0.0.1:99999/#x", Secrets: []string{secretA, "hunter2", "whsec_aHVudGVyMg=="}, Timeout: -1,
+		Connections: -1, Proxy: "hunter2",
+		Headers: map[string]string{"Webhook-Id": "1", "content-type": "a", "a b": "c", "X": "hunter2\n",
+			"X-Firstseen-Topic": ""},
 	})
 	require.EqualError(t, err, strings.Join([]string{
 		"url: must begin with https:// or http:// and a host", "url: holds credentials; give them as a header",
 		"url: has a fragment, which is never sent", "url: must have a port between 1 and 65535",
 		"secrets: number 2 is not whsec_ and base64", "secrets: number 3 has 7 bytes; Standard Webhooks has 24 to 64",
 		"headers: Webhook-Id is not yours to set", "headers: the value of X has a character that can't be sent",
-		"headers: X-Firstseen-Topic is not yours to set", `headers: "a b" is no name of a header`, "headers: Content-Type is not yours to set",
+		"headers: X-Firstseen-Topic is not yours to set", `headers: "a b" is no name of a header`,
+		"headers: Content-Type is not yours to set",
 		"timeout: can't be negative", "connections: can't be negative", "proxy: is no URL of a proxy; write http://HOST:PORT",
 	}, "\n"))
 	for _, url := range []string{"", "http://", "://x", "https:x", "http://[::1"} {
