@@ -116,7 +116,7 @@ func (s *isolation) outcome(ctx context.Context, e *dedup.Entry, call *delivery)
 	}
 	switch {
 	case call.buried:
-		_ = s.bury(ctx, []*dedup.Entry{e})
+		s.bury([]*dedup.Entry{e})
 	case call.tried && call.err != nil:
 		s.fail(ctx, e, call.err)
 	case call.tried:

@@ -545,7 +545,7 @@ func (s *suspect) handle(ctx context.Context, known *findings) error {
 	behind := 0
 	err = s.p.retry(ctx, r, first, func(ctx context.Context, entries []*dedup.Entry) (err error) {
 		if s.killed {
-			err = r.bury(ctx, entries)
+			r.bury(entries)
 		} else {
 			err = r.handle(ctx, entries)
 		}
@@ -629,12 +629,11 @@ func (p *Processor) uncount(ctx context.Context, c dedup.Claim, id uuid.UUID) {
 }
 
 // bury gives up messages that have killed the process in every attempt, the last one of them with nobody else at work.
-func (r *run) bury(_ context.Context, entries []*dedup.Entry) error {
+func (r *run) bury(entries []*dedup.Entry) {
 	for _, e := range entries {
 		e.State, e.Reason = dedup.Dead, string(ReasonKilled)
 		e.Error = "the process died while it handled this message and nothing else"
 		r.p.cfg.Logger.Error("message killed the process again and again; dead letter", "handler", r.target.name,
 			"message", place(e.Message))
 	}
-	return nil
 }
