@@ -23,13 +23,11 @@ type DeadLetter struct {
 	Attempts int
 	// Reason is a short code and Error the text of the last failure, empty where there was none.
 	Reason, Error string
-
-	seq int64
 }
 
 var deadSQL = `
 select s.inbox, s.handler, s.tenant, m.message_id, m.raw_id, m.topic, m."partition", m."offset", ` + timestampColumn + `,
-	m.key, m.headers, m.payload, m.received_at, m.died_at, m.attempts, m.reason, m.error, m.seq
+	m.key, m.headers, m.payload, m.received_at, m.died_at, m.attempts, m.reason, m.error
 from firstseen.dead_letters m
 join firstseen.scopes s using (scope_id)`
 
@@ -39,16 +37,13 @@ join firstseen.scopes s using (scope_id)`
 // carries keys, headers and values whole; it is shorter where those are more than 16 MiB.
 func (in *Inbox) DeadLetters(ctx context.Context, f Filter, after Cursor,
 	limit int) (letters []DeadLetter, next Cursor, err error) {
-	c := f.conditions(in.db.Inbox, "m.died_at")
-	if err := c.behind(after, deadList, "m.died_at"); err != nil {
-		return nil, "", fmt.Errorf("list dead letters: %w", err)
-	}
-	sql := deadSQL + c.where() + "\norder by m.died_at desc, m.seq desc" + c.limit(limit)
-	letters, next, err = collectPage(ctx, in.db.Pool, paging[DeadLetter]{scanDead, (*DeadLetter).size,
-		(*DeadLetter).cursor, limit},
-		in.db.SQL(sql), c.args...)
+	found, next, err := in.list(ctx, Listing{Status: StatusDead, Filter: f, After: after, Limit: limit, Content: true})
 	if err != nil {
 		return nil, "", fmt.Errorf("list dead letters of inbox %s: %w", in.db.Inbox, err)
+	}
+	for _, m := range found {
+		letters = append(letters, DeadLetter{Inbox: m.Inbox, Handler: m.Handler, Message: m.Message,
+			ReceivedAt: m.ReceivedAt, DiedAt: m.At, Attempts: m.Attempts, Reason: m.Reason, Error: m.Error})
 	}
 	return letters, next, nil
 }
@@ -81,14 +76,10 @@ func scanDead(row pgx.CollectableRow) (d DeadLetter, err error) {
 	var content contentRow
 	var text *string
 	err = row.Scan(append(append([]any{&d.Inbox, &d.Handler, &d.Message.Tenant}, content.columns(&d.Message)...),
-		&d.ReceivedAt, &d.DiedAt, &d.Attempts, &d.Reason, &text, &d.seq)...)
+		&d.ReceivedAt, &d.DiedAt, &d.Attempts, &d.Reason, &text)...)
 	if err != nil {
 		return d, err
 	}
 	d.Error = db.Deref(text)
 	return d, content.into(&d.Message)
 }
-
-func (d *DeadLetter) cursor() Cursor { return timeCursor(deadList, d.DiedAt, d.seq) }
-
-func (d *DeadLetter) size() int { return d.Message.Size() }

@@ -109,9 +109,16 @@ join firstseen.scopes s using (scope_id)`
 // insert. Parked messages are read and sorted, as many as there are. So a list may take long; ctx's deadline bounds
 // it.
 func (in *Inbox) Messages(ctx context.Context, l Listing) (messages []Listed, next Cursor, err error) {
+	if messages, next, err = in.list(ctx, l); err != nil {
+		return nil, "", fmt.Errorf("list %s messages of inbox %s: %w", l.Status, in.db.Inbox, err)
+	}
+	return messages, next, nil
+}
+
+func (in *Inbox) list(ctx context.Context, l Listing) (messages []Listed, next Cursor, err error) {
 	from, ok := lists[l.Status]
 	if !ok {
-		return nil, "", fmt.Errorf("list messages: status %q is none of %v", l.Status, Statuses)
+		return nil, "", fmt.Errorf("status %q is none of %v", l.Status, Statuses)
 	}
 	if l.Status == StatusProcessed {
 		l.Filter.Reason = ""
@@ -120,16 +127,14 @@ func (in *Inbox) Messages(ctx context.Context, l Listing) (messages []Listed, ne
 		}
 	}
 	sql, args, err := from.statement(in.db.Inbox, l)
-	if err == nil {
-		err = in.db.Look(ctx, from.off, func(tx pgx.Tx) (err error) {
-			messages, next, err = collectPage(ctx, tx, from.paging(l), in.db.SQL(sql), args...)
-			return err
-		})
-	}
 	if err != nil {
-		return nil, "", fmt.Errorf("list %s messages of inbox %s: %w", l.Status, in.db.Inbox, err)
+		return nil, "", err
 	}
-	return messages, next, nil
+	err = in.db.Look(ctx, from.off, func(tx pgx.Tx) (err error) {
+		messages, next, err = collectPage(ctx, tx, from.paging(l), in.db.SQL(sql), args...)
+		return err
+	})
+	return messages, next, err
 }
 
 const bytesColumn = `coalesce(octet_length(m.key), 0) + coalesce(octet_length(m.headers), 0) + coalesce(octet_length(m.payload), 0)`
