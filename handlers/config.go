@@ -107,8 +107,9 @@ func NewProcessor(cfg Config) (*Processor, error) {
 		return nil, fmt.Errorf("new processor: a store and at least one handler are required")
 	}
 	cfg = cfg.WithDefaults()
-	p := &Processor{cfg: cfg, large: make(turn, 1), wakes: newWakes(cfg.Handlers.all), work: newWork(cfg.Handlers.all, cfg.Holds),
-		telemetry: newTelemetry(cfg), circuits: make(map[*registered]*circuit, len(cfg.Handlers.all))}
+	p := &Processor{cfg: cfg, large: make(turn, 1), wakes: newWakes(cfg.Handlers.all),
+		work: newWork(cfg.Handlers.all, cfg.Holds), telemetry: newTelemetry(cfg),
+		circuits: make(map[*registered]*circuit, len(cfg.Handlers.all))}
 	p.pauses.now.Store(&paused{changed: make(chan struct{})})
 	for _, target := range cfg.Handlers.all {
 		p.circuits[target] = newCircuit(target, cfg.Logger, cfg.Holds)

@@ -94,8 +94,9 @@ func classifyDisconnected(err error, sign failure.Sign) kind {
 	return ofInfrastructure
 }
 
-// classifyCommit is for an error of a commit. What a deferred trigger raises may look like an outage, of a server that it has
-// asked by dblink, say; our own connection stands then. A time limit that is over may be that of all messages together.
+// classifyCommit is for an error of a commit. What a deferred trigger raises may look like an outage, of a server that
+// it has asked by dblink, say; our own connection stands then. A time limit that is over may be that of all messages
+// together.
 func classifyCommit(ctx context.Context, err error) kind {
 	stands := failure.Raised(err) && failure.Of(err) != failure.TooSlow
 	return classify(ctx, err, !stands)

@@ -26,8 +26,8 @@ const entryBytes = 1 << 10
 
 var errMemory = errors.New("all memory for messages is in use")
 
-// largeBytes is from where on a message is large: on its way to Postgres the driver has up to three copies of it, which nobody
-// counts.
+// largeBytes is from where on a message is large: on its way to Postgres the driver has up to three copies of it, which
+// nobody counts.
 const largeBytes = 4 << 20
 
 // turn is had by one at a time.
