@@ -25,7 +25,8 @@ func awkward() []dedup.Message {
 		{Key: []byte("null"), Value: []byte("null"), Headers: []dedup.Header{{Key: "null", Value: []byte("null")}}},
 		{Key: []byte{0}, Value: []byte{0, 0xff, '\\'}, Timestamp: at, Tenant: "tenant", RawID: "order-17 é '\\"},
 		{Value: []byte(`{"a":"x\u0000y"}`)},
-		{Headers: []dedup.Header{{Key: "trace", Value: []byte("b")}, {Key: "", Value: nil}, {Key: "trace", Value: []byte("a")},
+		{Headers: []dedup.Header{{Key: "trace", Value: []byte("b")}, {Key: "", Value: nil},
+			{Key: "trace", Value: []byte("a")},
 			{Key: "é", Value: []byte{}}, {Key: "bin", Value: []byte{0, 0xff}}}},
 		{Key: big, Value: big, Headers: []dedup.Header{{Key: "big", Value: big}}},
 		{Offset: math.MaxInt64, Partition: math.MaxInt32},
@@ -120,7 +121,8 @@ func TestHeaderInSQLIsTheFirstOfItsName(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	ms := []dedup.Message{{ID: uuid.New(), Topic: "orders", Value: []byte(`{"n": 1}`), Headers: []dedup.Header{
-		{Key: "trace", Value: []byte("b")}, {Key: "trace", Value: []byte("a")}, {Key: "none", Value: nil}, {Key: "é", Value: []byte("ü")}}}}
+		{Key: "trace", Value: []byte("b")}, {Key: "trace", Value: []byte("a")}, {Key: "none", Value: nil}, {Key: "é",
+			Value: []byte("ü")}}}}
 	tx, err := s.store.Accept(t.Context(), &dedup.Batch{})
 	require.NoError(t, err)
 	defer tx.Rollback(t.Context())
@@ -148,7 +150,8 @@ func TestColumnsKeepEveryByteInAllQueryModes(t *testing.T) {
 			require.NoError(t, err)
 			defer tx.Rollback(t.Context())
 			extremes := make([]dedup.Message, 4)
-			for i, at := range []time.Time{time.Date(1, 1, 1, 0, 0, 0, 1e6, time.UTC), time.Date(999, 2, 28, 1, 2, 3, 4000, time.UTC),
+			for i, at := range []time.Time{time.Date(1, 1, 1, 0, 0, 0, 1e6, time.UTC),
+				time.Date(999, 2, 28, 1, 2, 3, 4000, time.UTC),
 				time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC), time.Date(1969, 7, 20, 0, 0, 0, 1000, time.UTC)} {
 				extremes[i].Timestamp = at
 			}

@@ -70,7 +70,8 @@ func TestOverlappingBatchesInOppositeOrderNeverDeadlock(t *testing.T) {
 		}
 		require.NoError(t, group.Wait(), "round %d", round)
 		for i := range size {
-			require.NotEqual(t, batches[0].Entries[i].Outcome, batches[1].Entries[size-1-i].Outcome, "exactly one is new")
+			require.NotEqual(t, batches[0].Entries[i].Outcome, batches[1].Entries[size-1-i].Outcome,
+				"exactly one is new")
 		}
 	}
 	s.requireRows(rounds * size)

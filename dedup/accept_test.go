@@ -24,7 +24,8 @@ func TestFirstCopyInABatchIsTheNewOne(t *testing.T) {
 	s := newStage(t)
 	a, b := uuid.New(), uuid.New()
 	p := s.position(0)
-	require.Equal(t, []dedup.Outcome{isNew, duplicate, isNew, duplicate, duplicate}, s.accept(s.batch(p, b, b, a, b, a)))
+	require.Equal(t, []dedup.Outcome{isNew, duplicate, isNew, duplicate, duplicate},
+		s.accept(s.batch(p, b, b, a, b, a)))
 	s.requireRows(2)
 	require.Equal(t, 0, s.count(`select "offset" from firstseen.inbox where message_id = $1`, b))
 	require.Equal(t, 2, s.count(`select "offset" from firstseen.inbox where message_id = $1`, a))
@@ -77,7 +78,8 @@ func TestBatchWithoutAPositionIsAccepted(t *testing.T) {
 func TestAnIDIsUniqueWithinItsScopeOnly(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	scopes := s.scopes(dedup.ScopeKey{Handler: "a"}, dedup.ScopeKey{Handler: "b"}, dedup.ScopeKey{Handler: "a", Tenant: "x"})
+	scopes := s.scopes(dedup.ScopeKey{Handler: "a"}, dedup.ScopeKey{Handler: "b"},
+		dedup.ScopeKey{Handler: "a", Tenant: "x"})
 	m := &dedup.Message{ID: uuid.New(), Topic: "orders"}
 	b := &dedup.Batch{}
 	for _, scope := range append(scopes, scopes...) {
@@ -196,7 +198,8 @@ func TestDefaultsOfTheDatabaseChangeNothing(t *testing.T) {
 	})
 }
 
-// acceptWhileAnotherDoes has two batches with a common ID overlap, which fails in a higher isolation than READ COMMITTED.
+// acceptWhileAnotherDoes has two batches with a common ID overlap, which fails in a higher isolation than READ
+// COMMITTED.
 func acceptWhileAnotherDoes(t *testing.T, setting, value string) {
 	db := deduptest.New(t)
 	setDefault(t, db, setting, value)

@@ -50,7 +50,8 @@ func TestScopesAndPositionsAreFoundAfterTheCollationHasChanged(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"9", "10"}, order, "the order has changed")
 	for n := 0; n < len(keys); n += 10 {
-		require.Equal(t, before[n], after.scopes(keys[n])[0], "a scope that was not found is a new one, without its message IDs: %s", keys[n].Tenant)
+		require.Equal(t, before[n], after.scopes(keys[n])[0],
+			"a scope that was not found is a new one, without its message IDs: %s", keys[n].Tenant)
 	}
 	p, err := after.store.Acquire(t.Context(), "consumer", "orders", 0, "owner")
 	require.NoError(t, err)

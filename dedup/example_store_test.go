@@ -46,7 +46,8 @@ func greetTwice(ctx context.Context, dsn string) error {
 	if err != nil {
 		return err
 	}
-	m := dedup.Message{ID: uuid.MustParse("0190b5e2-7c1a-7def-8123-456789abcdef"), Topic: "people", Value: []byte("Ada")}
+	m := dedup.Message{ID: uuid.MustParse("0190b5e2-7c1a-7def-8123-456789abcdef"), Topic: "people",
+		Value: []byte("Ada")}
 	for range 2 {
 		batch := &dedup.Batch{Entries: []dedup.Entry{{Scope: scopes[0], Message: &m}}}
 		tx, err := store.Accept(ctx, batch)

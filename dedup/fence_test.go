@@ -21,7 +21,8 @@ import (
 func TestLoginWithoutRightsCanLockNothingThatAConsumerWaitsFor(t *testing.T) {
 	t.Parallel()
 	db := deduptest.New(t)
-	s := stageOn(t, db, deduptest.OpenPool(t, db.DSN, nil), dedup.Config{EvictAfter: 200 * time.Millisecond, AnswerTimeout: 20 * time.Second})
+	s := stageOn(t, db, deduptest.OpenPool(t, db.DSN, nil),
+		dedup.Config{EvictAfter: 200 * time.Millisecond, AnswerTimeout: 20 * time.Second})
 	lockEverythingThatCanBeGuessed(t, s)
 
 	begun, err := s.store.Begin(t.Context(), "consumer", "orders", uuid.Nil, map[int32]int64{0: 0, 1: 0}, nil)
@@ -33,11 +34,13 @@ func TestLoginWithoutRightsCanLockNothingThatAConsumerWaitsFor(t *testing.T) {
 	_, err = s.store.MakePartitions(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, operate.Of(s.store).Exclusively(t.Context(), func(ctx context.Context) error {
-		_, err := operate.Of(s.store).ForgetIDs(ctx, map[string]time.Time{"h": time.Now().Add(-24 * time.Hour)}, operate.By{Actor: "a", Why: "w"})
+		_, err := operate.Of(s.store).ForgetIDs(ctx, map[string]time.Time{"h": time.Now().Add(-24 * time.Hour)},
+			operate.By{Actor: "a", Why: "w"})
 		return err
 	}))
 	by := operate.By{Actor: "a", Why: "w"}
-	require.NoError(t, operate.Of(s.store).ResetPositions(t.Context(), "consumer", "orders", uuid.Nil, map[int32]int64{1: 5}, by))
+	require.NoError(t, operate.Of(s.store).ResetPositions(t.Context(), "consumer", "orders", uuid.Nil,
+		map[int32]int64{1: 5}, by))
 }
 
 // lockEverythingThatCanBeGuessed has a login that may do nothing hold advisory locks: on each table's number with the

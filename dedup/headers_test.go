@@ -10,7 +10,8 @@ import (
 )
 
 func TestHeadersGoldenBytes(t *testing.T) {
-	got := AppendHeaders([]byte("x"), []Header{{Key: "k", Value: []byte{0, 0xff}}, {Key: "", Value: []byte{}}, {Key: "é"}})
+	got := AppendHeaders([]byte("x"), []Header{{Key: "k", Value: []byte{0, 0xff}}, {Key: "", Value: []byte{}},
+		{Key: "é"}})
 	assert.Equal(t, "x"+
 		"\x00\x00\x00\x01k\x00\x00\x00\x02\x00\xff"+
 		"\x00\x00\x00\x00\x00\x00\x00\x00"+
@@ -58,7 +59,8 @@ func TestHeadersThatAreCutOrOverlongAreRefused(t *testing.T) {
 }
 
 func TestHeadersDecodedDoNotReachIntoEachOther(t *testing.T) {
-	hs, err := DecodeHeaders(AppendHeaders(nil, []Header{{Key: "a", Value: []byte("1")}, {Key: "b", Value: []byte("2")}}))
+	hs, err := DecodeHeaders(AppendHeaders(nil, []Header{{Key: "a", Value: []byte("1")},
+		{Key: "b", Value: []byte("2")}}))
 	require.NoError(t, err)
 	_ = append(hs[0].Value, "overwritten"...)
 	assert.Equal(t, Header{Key: "b", Value: []byte("2")}, hs[1])

@@ -14,8 +14,8 @@ import (
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
-// tenants makes scopes of tenants of handler h, and lanes with a message each in every one of them, topic orders or other
-// by turns, due at the given time.
+// tenants makes scopes of tenants of handler h, and lanes with a message each in every one of them, topic orders or
+// other by turns, due at the given time.
 func (s *stage) tenants(scopes, lanesOfEach int, due string) {
 	s.t.Helper()
 	s.exec(`insert into firstseen.scopes (inbox, handler, tenant) select 'test', 'h', n::text from generate_series(1, $1) n`, scopes)
@@ -40,7 +40,8 @@ func (s *stage) blocks(sql string, args ...any) int {
 		}
 	}
 	var text string
-	require.NoError(s.t, s.pool.QueryRow(s.t.Context(), `explain (analyze, buffers, format json) `+sql, args...).Scan(&text))
+	require.NoError(s.t, s.pool.QueryRow(s.t.Context(), `explain (analyze, buffers, format json) `+sql,
+		args...).Scan(&text))
 	require.NoError(s.t, json.Unmarshal([]byte(text), &plans))
 	return plans[0].Plan.Hit + plans[0].Plan.Read
 }
@@ -66,7 +67,8 @@ func TestClaimReadsNoMoreLanesThanItTakes(t *testing.T) {
 	}
 	for _, paused := range []string{"", "orders"} {
 		if paused != "" {
-			_, err := operate.Of(s.store).Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: paused}, operate.By{Actor: "night shift", Why: "test"})
+			_, err := operate.Of(s.store).Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: paused},
+				operate.By{Actor: "night shift", Why: "test"})
 			require.NoError(t, err)
 		}
 		plans.Reset()
@@ -91,7 +93,8 @@ func TestLanesAreClaimedInTheOrderOfTheirTimeWhateverTheTenant(t *testing.T) {
 	require.Len(t, claims, 20)
 	for _, c := range claims {
 		require.LessOrEqual(t, c.Number, 20, "the first twenty by their time")
-		require.Equal(t, 1, s.count(`select count(*) from firstseen.scopes where scope_id = $1 and tenant = $2`, c.Scope, c.Tenant))
+		require.Equal(t, 1, s.count(`select count(*) from firstseen.scopes where scope_id = $1 and tenant = $2`,
+			c.Scope, c.Tenant))
 	}
 }
 

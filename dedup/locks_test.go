@@ -15,8 +15,8 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 )
 
-// In these tests locks are held on purpose: whoever takes them in another order than all others shows at once, and not in
-// one of many rounds.
+// In these tests locks are held on purpose: whoever takes them in another order than all others shows at once, and
+// not in one of many rounds.
 
 // hold runs a statement in a transaction of its own, which is open until the test ends or release is called.
 func (s *stage) hold(sql string, args ...any) (release func()) {
@@ -147,7 +147,8 @@ func TestLanesAreJoinedInTheirOrder(t *testing.T) {
 
 			s.hold(lockLaneOf, lanes[0])
 			s.hold(join, position, s.scope, lanes[0], lanes[1]) // is not waited for: a worker may be at it for long
-			require.Zero(t, s.count(`select count(*) from (`+lockLane+` skip locked) l`, lanes[1]), "it can't be removed")
+			require.Zero(t, s.count(`select count(*) from (`+lockLane+` skip locked) l`, lanes[1]),
+				"it can't be removed")
 		})
 	}
 }
@@ -182,7 +183,8 @@ func TestTopicThatTwoBeginAtOnceIsTheFirstOnes(t *testing.T) {
 	var begun bool
 	var second errgroup.Group
 	second.Go(func() (err error) {
-		begun, err = s.store.Begin(context.Background(), "consumer", "orders", uuid.Nil, map[int32]int64{0: 7, 1: 7}, nil)
+		begun, err = s.store.Begin(context.Background(), "consumer", "orders", uuid.Nil, map[int32]int64{0: 7, 1: 7},
+			nil)
 		return err
 	})
 	awaitLockWait(t, s.admin)

@@ -89,8 +89,10 @@ func TestScopesAreLookedUpWithoutBeingMade(t *testing.T) {
 
 func TestReplayBeginsOnceUnlessAnew(t *testing.T) {
 	s := newStage(t)
-	want := operate.Replay{Consumer: operate.ReplayConsumer("shop", "all"), Topic: "orders", TopicID: uuid.New(), Asked: "from 3",
-		Ranges: []operate.ReplayRange{{Partition: 0, From: 3, To: 9, Next: 3}, {Partition: 2, From: 4, To: 4, Next: 4}}}
+	want := operate.Replay{Consumer: operate.ReplayConsumer("shop", "all"), Topic: "orders", TopicID: uuid.New(),
+		Asked: "from 3",
+		Ranges: []operate.ReplayRange{{Partition: 0, From: 3, To: 9, Next: 3},
+			{Partition: 2, From: 4, To: 4, Next: 4}}}
 	found, err := operate.Of(s.store).Replay(t.Context(), want.Consumer, want.Topic)
 	require.NoError(t, err)
 	require.Nil(t, found)
@@ -135,8 +137,10 @@ func TestResetOfPositionsWaitsForNoTransactionForEver(t *testing.T) {
 	err = operate.Of(s.store).ResetPositions(t.Context(), "consumer", "orders", uuid.Nil, map[int32]int64{0: 7}, by)
 	require.ErrorIs(t, err, operate.ErrPositionInUse)
 	tx.Rollback(t.Context())
-	require.Error(t, operate.Of(s.store).ResetPositions(t.Context(), "consumer", "orders", uuid.Nil, map[int32]int64{0: 7}, operate.By{Actor: "a"}))
-	require.NoError(t, operate.Of(s.store).ResetPositions(t.Context(), "consumer", "orders", uuid.Nil, map[int32]int64{0: 7, 1: 2}, by))
+	require.Error(t, operate.Of(s.store).ResetPositions(t.Context(), "consumer", "orders", uuid.Nil,
+		map[int32]int64{0: 7}, operate.By{Actor: "a"}))
+	require.NoError(t, operate.Of(s.store).ResetPositions(t.Context(), "consumer", "orders", uuid.Nil,
+		map[int32]int64{0: 7, 1: 2}, by))
 	require.Equal(t, 2, s.count(`select count(*) from firstseen.audit where action = 'reset'`))
 	require.Equal(t, 1, s.count(`select count(*) from firstseen.audit where subject = 'position consumer orders/1: none to 2'`))
 	_, err = s.store.Accept(t.Context(), s.batch(p, newIDs(1)...))

@@ -28,11 +28,13 @@ type place struct {
 	offset    int64
 }
 
-// Any batches with any duplicates, in any scopes and two partitions, some rolled back, leave the tables as a map would be.
+// Any batches with any duplicates, in any scopes and two partitions, some rolled back, leave the tables as a map
+// would be.
 func TestTablesAreWhatASimpleModelSays(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	scopes := s.scopes(dedup.ScopeKey{Handler: "a"}, dedup.ScopeKey{Handler: "b"}, dedup.ScopeKey{Handler: "a", Tenant: "x"})
+	scopes := s.scopes(dedup.ScopeKey{Handler: "a"}, dedup.ScopeKey{Handler: "b"},
+		dedup.ScopeKey{Handler: "a", Tenant: "x"})
 	rapid.Check(t, func(r *rapid.T) {
 		s.exec(`truncate firstseen.message_dedup, firstseen.inbox, firstseen.positions`)
 		m := &model{seen: map[seenKey]place{}}

@@ -105,5 +105,6 @@ func twoHosts(t *testing.T, first, second *pgserver.Server) string {
 	require.NoError(t, err)
 	b, err := pgx.ParseConfig(second.DSN("postgres"))
 	require.NoError(t, err)
-	return fmt.Sprintf("host=%s,%s port=%d,%d user=%s password='%s' dbname=postgres sslmode=disable", a.Host, b.Host, a.Port, b.Port, a.User, a.Password)
+	return fmt.Sprintf("host=%s,%s port=%d,%d user=%s password='%s' dbname=postgres sslmode=disable", a.Host, b.Host,
+		a.Port, b.Port, a.User, a.Password)
 }

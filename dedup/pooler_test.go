@@ -24,7 +24,8 @@ func TestTransactionPoolerMayBeRestartedUnderLoad(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			db := deduptest.New(t)
 			bouncer := deduptest.PgBouncer(t, db.DSN, "default_pool_size = 2")
-			pool := deduptest.OpenPool(t, bouncer.DSN+"&default_query_exec_mode="+mode, func(c *pgxpool.Config) { c.MaxConns = workers })
+			pool := deduptest.OpenPool(t, bouncer.DSN+"&default_query_exec_mode="+mode,
+				func(c *pgxpool.Config) { c.MaxConns = workers })
 			s := stageOn(t, db, pool, dedup.Config{})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
@@ -42,7 +43,8 @@ func TestTransactionPoolerMayBeRestartedUnderLoad(t *testing.T) {
 			require.NoError(t, group.Wait())
 			require.Equal(t, workers*batches*size, s.count(`select count(*) from firstseen.inbox`))
 			require.Equal(t, workers*batches*size, s.count(`select count(distinct message_id) from firstseen.inbox`))
-			require.Equal(t, workers, s.count(`select count(*) from firstseen.positions where next_offset = $1`, batches*size))
+			require.Equal(t, workers, s.count(`select count(*) from firstseen.positions where next_offset = $1`,
+				batches*size))
 		})
 	}
 }

@@ -76,7 +76,8 @@ func leaderEpochTravels(t *testing.T, s *stage) {
 	require.NoError(t, err)
 	require.Equal(t, new(int32(0)), stated[0].LeaderEpoch)
 
-	begun, err := s.store.Begin(t.Context(), "other", "orders", uuid.Nil, map[int32]int64{0: 5, 1: 6}, map[int32]int32{1: 9})
+	begun, err := s.store.Begin(t.Context(), "other", "orders", uuid.Nil, map[int32]int64{0: 5, 1: 6},
+		map[int32]int32{1: 9})
 	require.NoError(t, err)
 	require.True(t, begun)
 	stated, err = operate.Of(s.store).Positions(t.Context(), "other")
@@ -101,10 +102,12 @@ func TestLeaderEpochIsUnknownWhereThePositionIsMovedWithoutIt(t *testing.T) {
 			return err
 		},
 		"reset": func(s *stage, p *dedup.Position) error {
-			return operate.Of(s.store).ResetPositions(t.Context(), "consumer", "orders", uuid.Nil, map[int32]int64{3: 45}, by)
+			return operate.Of(s.store).ResetPositions(t.Context(), "consumer", "orders", uuid.Nil,
+				map[int32]int64{3: 45}, by)
 		},
 		"reset to where it stood": func(s *stage, p *dedup.Position) error {
-			return operate.Of(s.store).ResetPositions(t.Context(), "consumer", "orders", uuid.Nil, map[int32]int64{3: 40}, by)
+			return operate.Of(s.store).ResetPositions(t.Context(), "consumer", "orders", uuid.Nil,
+				map[int32]int64{3: 40}, by)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -18,7 +18,8 @@ func TestHandlersSendAndReceiveUUIDsOfEveryKind(t *testing.T) {
 		var got, textual uuid.UUID
 		var pointed *uuid.UUID
 		var bytes [16]byte
-		require.NoError(t, tx.Handler().QueryRow(t.Context(), `select $1::uuid, $1::uuid, $1::uuid, $1::uuid::text`, sent).Scan(&got, &pointed, &bytes, &textual))
+		require.NoError(t, tx.Handler().QueryRow(t.Context(), `select $1::uuid, $1::uuid, $1::uuid, $1::uuid::text`,
+			sent).Scan(&got, &pointed, &bytes, &textual))
 		require.Equal(t, []uuid.UUID{id, id, id, id}, []uuid.UUID{got, *pointed, bytes, textual})
 	}
 	kept, none := id, &id

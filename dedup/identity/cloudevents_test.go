@@ -14,7 +14,8 @@ func structuredEvent(contentType, payload string) Record {
 }
 
 func TestCloudEventHasOneIdentityInBothModes(t *testing.T) {
-	binary := identify(t, withHeaders("ce_id", "bc", "ce_source", "/a", "content-type", "application/json"), "cloudevents")
+	binary := identify(t, withHeaders("ce_id", "bc", "ce_source", "/a", "content-type", "application/json"),
+		"cloudevents")
 	assert.Equal(t, "/a bc", binary.RawID)
 	for _, contentType := range []string{
 		"application/cloudevents+json", "Application/CloudEvents+JSON; charset=UTF-8", " application/cloudevents+json ;x",
@@ -39,7 +40,8 @@ func TestCloudEventWithUUIDStaysUniqueToItsSource(t *testing.T) {
 func TestCloudEventWithHalfItsPairIsMissing(t *testing.T) {
 	requireReason(t, ReasonMissingID, withHeaders("ce_id", "1"), "cloudevents")
 	requireReason(t, ReasonMissingID, withHeaders("ce_source", "a", "ce_id", " "), "cloudevents")
-	requireReason(t, ReasonMissingID, structuredEvent("application/cloudevents+json", `{"id":"1","source":null}`), "cloudevents")
+	requireReason(t, ReasonMissingID, structuredEvent("application/cloudevents+json", `{"id":"1","source":null}`),
+		"cloudevents")
 	assert.Equal(t, "m1", identify(t, withHeaders("ce_id", "1", "h", "m1"), "cloudevents", "header:h").RawID)
 }
 
@@ -60,6 +62,7 @@ func TestCloudEventModeIsReadFromTheWholeMediaType(t *testing.T) {
 		m := structuredEvent(contentType, `{"id":"1","source":"a"}`)
 		requireReason(t, ReasonMissingID, m, "cloudevents")
 	}
-	m := withHeaders("content-type", "application/cloudevents+json", "content-type", "text/plain", "ce_id", "1", "ce_source", "a")
+	m := withHeaders("content-type", "application/cloudevents+json", "content-type", "text/plain", "ce_id", "1",
+		"ce_source", "a")
 	requireReason(t, ReasonAmbiguousID, m, "cloudevents")
 }

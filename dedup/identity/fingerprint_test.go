@@ -66,7 +66,8 @@ func TestFingerprintJSONOfOtherBytesCountsThem(t *testing.T) {
 
 func TestFingerprintOfDeepObjectsStaysQuick(t *testing.T) {
 	// Out of order at every level, so that each level is put into order again.
-	value := strings.Repeat(`{"b":0,"a":`, maxJSONDepth-1) + `"` + strings.Repeat("x", 1<<16) + `"` + strings.Repeat("}", maxJSONDepth-1)
+	value := strings.Repeat(`{"b":0,"a":`, maxJSONDepth-1) + `"` + strings.Repeat("x",
+		1<<16) + `"` + strings.Repeat("}", maxJSONDepth-1)
 	assert.Less(t, testing.AllocsPerRun(1, func() { FingerprintJSON.Of([]byte(value)) }), 10_000.0)
 }
 

@@ -70,7 +70,8 @@ func TestJSONPayloadThatIsNotJSONIsTheReasonIfNothingYields(t *testing.T) {
 		requireReason(t, ReasonNotJSON, withValue(value), "json:/id", "header:none")
 		requireReason(t, ReasonNotJSON, withValue(value), "hash:/id")
 	}
-	assert.Equal(t, "1", identify(t, withValue(`{"id":"1","x":"`+"\xff"+strings.Repeat("[", 1000)+`"}`), "json:/id").RawID,
+	assert.Equal(t, "1", identify(t, withValue(`{"id":"1","x":"`+"\xff"+strings.Repeat("[", 1000)+`"}`),
+		"json:/id").RawID,
 		"bad bytes elsewhere do not take the ID away")
 }
 
@@ -93,7 +94,8 @@ func TestJSONFieldsMeetOnlyWhereTheyAreEqual(t *testing.T) {
 }
 
 func TestJSONFieldsOfDifferentNamesNeverMeet(t *testing.T) {
-	assert.NotEqual(t, identify(t, withValue(`{"a":1}`), "hash:/a").ID, identify(t, withValue(`{"b":1}`), "hash:/a", "hash:/b").ID)
+	assert.NotEqual(t, identify(t, withValue(`{"a":1}`), "hash:/a").ID,
+		identify(t, withValue(`{"b":1}`), "hash:/a", "hash:/b").ID)
 }
 
 func TestJSONFieldsWithoutAnyValueAreMissing(t *testing.T) {

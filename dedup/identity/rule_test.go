@@ -89,7 +89,8 @@ func TestIdentityHashesOtherTextsAndKeepsThem(t *testing.T) {
 	assert.Equal(t, "order 17/é", m.RawID)
 	assert.EqualValues(t, 8, m.ID.Version())
 	assert.Equal(t, m.ID, identify(t, withHeaders("message-id", "order 17/é")).ID)
-	assert.Equal(t, m.ID, identify(t, withValue(`{"id":"order 17\/\u00e9"}`), "json:/id").ID, "a text is one ID wherever it is")
+	assert.Equal(t, m.ID, identify(t, withValue(`{"id":"order 17\/\u00e9"}`), "json:/id").ID,
+		"a text is one ID wherever it is")
 	assert.NotEqual(t, m.ID, identify(t, withHeaders("message-id", "Order 17/é")).ID)
 }
 
@@ -214,7 +215,8 @@ func TestIdentityHashesOfDifferentKindsNeverMeet(t *testing.T) {
 	m := withHeaders("h", "x", "ce_source", "x", "ce_id", "x")
 	m.Value = []byte(`"x"`)
 	ids := map[uuid.UUID]bool{
-		identify(t, m, "header:h").ID: true, identify(t, m, "cloudevents").ID: true, identify(t, m, "position").ID: true,
+		identify(t, m, "header:h").ID: true, identify(t, m, "cloudevents").ID: true, identify(t, m,
+			"position").ID: true,
 		identify(t, m, "hash").ID: true, KeyOf("x", "", "", "", 0): true,
 	}
 	assert.Len(t, ids, 5)
@@ -286,7 +288,8 @@ func TestIdentityKeepsTheQuotesOfOtherTexts(t *testing.T) {
 }
 
 func TestIdentityTextsThatAreNoIDInPracticeAreMissing(t *testing.T) {
-	texts := append([]string{`""`, `"null"`, ` "  " `, "NULL", "Undefined", "None", "\u00a0", "\u200b\ufeff", "\u2003", "\"\u00a0\""}, NoIDs...)
+	texts := append([]string{`""`, `"null"`, ` "  " `, "NULL", "Undefined", "None", "\u00a0", "\u200b\ufeff",
+		"\u2003", "\"\u00a0\""}, NoIDs...)
 	for _, text := range texts {
 		requireReason(t, ReasonMissingID, withHeaders("message-id", text))
 		requireReason(t, ReasonMissingID, withKey(text), "key")
@@ -294,8 +297,10 @@ func TestIdentityTextsThatAreNoIDInPracticeAreMissing(t *testing.T) {
 		quoted, err := json.Marshal(text)
 		require.NoError(t, err)
 		requireReason(t, ReasonMissingID, withValue(`{"id":`+string(quoted)+`}`), "json:/id")
-		requireReason(t, ReasonMissingID, withValue(`{"id":`+string(quoted)+`,"other":null}`), "hash:/id,/other,/absent")
-		assert.Equal(t, "m2", identify(t, withHeaders("message-id", text, "id", "m2")).RawID, "the next source is asked")
+		requireReason(t, ReasonMissingID, withValue(`{"id":`+string(quoted)+`,"other":null}`),
+			"hash:/id,/other,/absent")
+		assert.Equal(t, "m2", identify(t, withHeaders("message-id", text, "id", "m2")).RawID,
+			"the next source is asked")
 		assert.Equal(t, "m2", identify(t, withHeaders("message-id", text, "message-id", "m2")).RawID)
 	}
 	requireReason(t, ReasonMissingID, withHeaders("message-id", "\x00\x00"))
@@ -351,8 +356,8 @@ func FuzzIdentify(f *testing.F) {
 	})
 }
 
-// Whatever is put around a UUID that can't be seen, or is JSON's quotes, it stays that UUID; and any other text keeps the ID of
-// the first release.
+// Whatever is put around a UUID that can't be seen, or is JSON's quotes, it stays that UUID; and any other text
+// keeps the ID of the first release.
 func FuzzTextID(f *testing.F) {
 	for _, text := range append(uuidSpellings(canonicalID), append(NoIDs, "order-17", `"order-17"`, "\u00a0", "\x00", "")...) {
 		f.Add([]byte(text), []byte(" \u00a0\""), uint8(3))
@@ -371,7 +376,8 @@ func FuzzTextID(f *testing.F) {
 				decorated = []byte(string(r) + string(decorated) + string(r))
 			}
 		}
-		require.Equal(t, canonicalID, identify(t, Record{Headers: []Header{{Key: "id", Value: decorated}}}).ID.String())
+		require.Equal(t, canonicalID, identify(t, Record{Headers: []Header{{Key: "id",
+			Value: decorated}}}).ID.String())
 		require.Equal(t, canonicalID, identify(t, Record{Key: decorated}, "key").ID.String())
 		if got.Reason == ReasonMissingID {
 			return

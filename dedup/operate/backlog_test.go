@@ -28,7 +28,8 @@ func (s *stage) parkMany(scope int32, n, failed int) {
 
 func TestBacklogCountsByHandlerWhateverTheTenant(t *testing.T) {
 	s := newStage(t)
-	tenants := s.scopes(dedup.ScopeKey{Handler: "book", Tenant: "a"}, dedup.ScopeKey{Handler: "book", Tenant: "b"}, dedup.ScopeKey{Handler: "idle"})
+	tenants := s.scopes(dedup.ScopeKey{Handler: "book", Tenant: "a"}, dedup.ScopeKey{Handler: "book", Tenant: "b"},
+		dedup.ScopeKey{Handler: "idle"})
 	s.parkMany(tenants[0], 4, 1)
 	s.parkMany(tenants[1], 2, 2)
 	s.exec(`insert into firstseen.dead_letters (scope_id, message_id, topic, reason) select $1, gen_random_uuid(), 'orders', 'x' from generate_series(1, 3)`, tenants[0])
@@ -81,7 +82,8 @@ func TestBacklogIsCappedAndScansNoTable(t *testing.T) {
 	found, err := s.inbox.Backlog(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []any{"few", int64(3), false}, []any{found[0].Handler, found[0].Parked(), found[0].Capped})
-	require.Equal(t, []any{"h", int64(operate.BacklogCap + 1), true}, []any{found[1].Handler, found[1].Parked(), found[1].Capped})
+	require.Equal(t, []any{"h", int64(operate.BacklogCap + 1), true},
+		[]any{found[1].Handler, found[1].Parked(), found[1].Capped})
 	text := plans.String()
 	require.Contains(t, text, "Index Scan using parked_pkey on parked")
 	require.NotRegexp(t, `(Seq|Heap) Scan on (parked|lanes|dead_letters)`, text)

@@ -20,14 +20,16 @@ func TestConsumersBesideEachOtherKeepTheOrderOfAKey(t *testing.T) {
 			require.Equal(t, handlers.Result{New: 1}, w.processAt(first, false, a))
 			require.Equal(t, handlers.Result{Duplicates: 1, New: 1}, w.processAt(second, replayed, a, b))
 			require.Equal(t, handlers.Result{Duplicates: 1}, w.processAt(first, false, b))
-			require.Zero(t, w.count(`select count(*) from firstseen.positions where has_lanes`), "both know that nothing is parked")
+			require.Zero(t, w.count(`select count(*) from firstseen.positions where has_lanes`),
+				"both know that nothing is parked")
 			sick, later, last := message(2, "k"), message(3, "k"), message(4, "k")
 			w.retry = handlers.Retry{MaxAttempts: 5}
 			w.processor = w.newProcessor("book")
 			w.handler.fails(sick.ID)
 			require.Equal(t, handlers.Result{Parked: 1}, w.processAt(first, false, sick))
 			require.Equal(t, handlers.Result{Duplicates: 1}, w.processAt(second, replayed, sick))
-			require.Equal(t, handlers.Result{Parked: 1}, w.processAt(second, replayed, later), "one before it is unfinished")
+			require.Equal(t, handlers.Result{Parked: 1}, w.processAt(second, replayed, later),
+				"one before it is unfinished")
 			require.Equal(t, handlers.Result{Duplicates: 1, Parked: 1}, w.processAt(first, false, later, last))
 			w.handler.mend()
 			w.settle()
@@ -47,7 +49,8 @@ func (w *ward) begin(consumer string) *dedup.Position {
 
 func (w *ward) processAt(p *dedup.Position, replayed bool, ms ...dedup.Message) handlers.Result {
 	w.t.Helper()
-	r, err := w.processor.Process(w.t.Context(), handlers.Batch{Position: p, Next: ms[len(ms)-1].Offset + 1, Messages: ms, Replayed: replayed})
+	r, err := w.processor.Process(w.t.Context(), handlers.Batch{Position: p, Next: ms[len(ms)-1].Offset + 1,
+		Messages: ms, Replayed: replayed})
 	require.NoError(w.t, err)
 	return r
 }

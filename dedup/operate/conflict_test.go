@@ -49,7 +49,8 @@ func TestOfCopiesWithDifferentContentsTheFirstWinsAndTheOtherIsKept(t *testing.T
 
 					p := w.position(0)
 					require.NoError(t, w.store.Reposition(t.Context(), p, 0, uuid.Nil, nil))
-					require.Equal(t, handlers.Result{Duplicates: 2, Conflicts: 1}, w.process(ms...), "a replay finds the same")
+					require.Equal(t, handlers.Result{Duplicates: 2, Conflicts: 1}, w.process(ms...),
+						"a replay finds the same")
 					w.requireFirstWon(ms)
 				})
 			}
@@ -143,7 +144,8 @@ func TestConflictsArePagedAndFiltered(t *testing.T) {
 	var got []int64
 	var after operate.Cursor
 	for pages := 0; pages == 0 || after != ""; pages++ {
-		conflicts, next, err := w.inbox.Conflicts(t.Context(), operate.Filter{Topic: "orders", Key: []byte("k"), Reason: "does not count"}, after, 3)
+		conflicts, next, err := w.inbox.Conflicts(t.Context(),
+			operate.Filter{Topic: "orders", Key: []byte("k"), Reason: "does not count"}, after, 3)
 		require.NoError(t, err)
 		for _, c := range conflicts {
 			got = append(got, c.Message.Offset)

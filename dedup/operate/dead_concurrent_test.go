@@ -194,8 +194,10 @@ func TestRedrivesAmongBatchesAndLaneWorkersLoseNothingAndDoubleNothing(t *testin
 		w.position(partition)
 	}
 	registry := &handlers.Registry{}
-	require.NoError(t, registry.Add(handlers.Registration{Name: "book", Topics: []string{"orders"}, Retry: w.retry, Handler: handlers.Each(moody{})}))
-	p, err := handlers.NewProcessor(handlers.Config{Store: w.store, Handlers: registry, LanePoll: 2 * time.Millisecond, LaneWorkers: 3, Logger: quiet()})
+	require.NoError(t, registry.Add(handlers.Registration{Name: "book", Topics: []string{"orders"}, Retry: w.retry,
+		Handler: handlers.Each(moody{})}))
+	p, err := handlers.NewProcessor(handlers.Config{Store: w.store, Handlers: registry,
+		LanePoll: 2 * time.Millisecond, LaneWorkers: 3, Logger: quiet()})
 	require.NoError(t, err)
 	stop := w.runLanes(p)
 	redriving, cancel := context.WithCancel(t.Context())
@@ -248,7 +250,8 @@ func (moody) Handle(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 	if moodOf(m.ID) > 0 && rand.IntN(3) > 0 {
 		return errSick
 	}
-	_, err := tx.Exec(ctx, `insert into effects (handler, message_id, "offset") values ('book', $1, $2)`, m.ID, m.Offset)
+	_, err := tx.Exec(ctx, `insert into effects (handler, message_id, "offset") values ('book', $1, $2)`, m.ID,
+		m.Offset)
 	return err
 }
 

@@ -41,7 +41,8 @@ var by = operate.By{Actor: shift, Why: "it is mended"}
 func newWard(t *testing.T) *ward {
 	t.Helper()
 	db := deduptest.New(t)
-	w := &ward{t: t, pool: db.Pool, dsn: db.DSN, handler: &sickly{sick: map[uuid.UUID]error{}, given: map[uuid.UUID]dedup.Message{}},
+	w := &ward{t: t, pool: db.Pool, dsn: db.DSN, handler: &sickly{sick: map[uuid.UUID]error{},
+		given: map[uuid.UUID]dedup.Message{}},
 		retry: handlers.Retry{MaxAttempts: 1}, positions: map[int32]*dedup.Position{}}
 	w.exec(`create table effects (seq bigint generated always as identity, handler text, message_id uuid, "offset" bigint, value bytea)`)
 	w.store = w.open()
@@ -64,8 +65,9 @@ func (w *ward) newProcessor(names ...string) *handlers.Processor {
 		require.NoError(w.t, registry.Add(handlers.Registration{Name: name, Topics: []string{"orders"}, Retry: w.retry,
 			Handler: handlers.Each(named{name, w.handler})}))
 	}
-	p, err := handlers.NewProcessor(handlers.Config{Store: w.store, Handlers: registry, LanePoll: 10 * time.Millisecond,
-		Logger: quiet()})
+	p, err := handlers.NewProcessor(handlers.Config{Store: w.store, Handlers: registry,
+		LanePoll: 10 * time.Millisecond,
+		Logger:   quiet()})
 	require.NoError(w.t, err)
 	return p
 }
@@ -108,13 +110,15 @@ func (h named) Handle(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, `insert into effects (handler, message_id, "offset", value) values ($1, $2, $3, $4)`, h.name, m.ID, m.Offset, m.Value)
+	_, err = tx.Exec(ctx, `insert into effects (handler, message_id, "offset", value) values ($1, $2, $3, $4)`,
+		h.name, m.ID, m.Offset, m.Value)
 	return err
 }
 
 // message is one of partition 0 under key k.
 func message(offset int64, key string) dedup.Message {
-	return dedup.Message{ID: uuid.New(), Topic: "orders", Offset: offset, Key: []byte(key), Value: fmt.Appendf(nil, `{"n":%d}`, offset),
+	return dedup.Message{ID: uuid.New(), Topic: "orders", Offset: offset, Key: []byte(key),
+		Value:     fmt.Appendf(nil, `{"n":%d}`, offset),
 		Timestamp: time.Unix(1e9, 0)}
 }
 
@@ -127,7 +131,8 @@ func (w *ward) process(ms ...dedup.Message) handlers.Result {
 func (w *ward) processWith(p *handlers.Processor, ms ...dedup.Message) handlers.Result {
 	w.t.Helper()
 	position := w.position(ms[0].Partition)
-	result, err := p.Process(w.t.Context(), handlers.Batch{Position: position, Next: ms[len(ms)-1].Offset + 1, Messages: ms})
+	result, err := p.Process(w.t.Context(), handlers.Batch{Position: position, Next: ms[len(ms)-1].Offset + 1,
+		Messages: ms})
 	require.NoError(w.t, err)
 	return result
 }
@@ -169,7 +174,8 @@ func (w *ward) runLanes(p *handlers.Processor) (stop func()) {
 func (w *ward) settle() {
 	w.t.Helper()
 	stop := w.runLanes(w.processor)
-	require.Eventually(w.t, func() bool { return w.count(`select count(*) from firstseen.parked`) == 0 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(w.t, func() bool { return w.count(`select count(*) from firstseen.parked`) == 0 },
+		30*time.Second, 10*time.Millisecond)
 	stop()
 }
 

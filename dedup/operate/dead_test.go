@@ -48,7 +48,8 @@ func TestOfManyRedrivesAtOnceOneRunsTheHandler(t *testing.T) {
 func full(offset int64) dedup.Message {
 	m := message(offset, "k")
 	m.RawID, m.Key, m.Value = "order 7", []byte{}, []byte{0, 0xff, '\n'}
-	m.Headers = []dedup.Header{{Key: "trace", Value: []byte("a")}, {Key: "trace", Value: []byte("b")}, {Key: "none"}, {Key: "empty", Value: []byte{}}}
+	m.Headers = []dedup.Header{{Key: "trace", Value: []byte("a")}, {Key: "trace", Value: []byte("b")}, {Key: "none"},
+		{Key: "empty", Value: []byte{}}}
 	return m
 }
 
@@ -63,7 +64,8 @@ func TestDeadLetterIsTheMessageByteForByte(t *testing.T) {
 	require.True(t, m.Timestamp.Equal(d.Message.Timestamp))
 	m.Timestamp = d.Message.Timestamp
 	require.Equal(t, m, d.Message)
-	require.Equal(t, []any{"orders-inbox", "book", "attempts_exhausted", 1}, []any{d.Inbox, d.Handler, d.Reason, d.Attempts})
+	require.Equal(t, []any{"orders-inbox", "book", "attempts_exhausted", 1},
+		[]any{d.Inbox, d.Handler, d.Reason, d.Attempts})
 	require.Contains(t, d.Error, errSick.Error())
 	require.WithinDuration(t, time.Now(), d.DiedAt, time.Minute)
 
@@ -109,7 +111,8 @@ func TestRedrivenMessageWaitsForAProcessThatHasItsHandler(t *testing.T) {
 	other := w.newProcessor("ship")
 	stop := w.runLanes(other)
 	require.Equal(t, 1, w.processWith(other, message(1, "k2")).New)
-	require.Never(t, func() bool { return w.count(`select count(*) from effects where handler <> 'ship'`) > 0 }, 200*time.Millisecond, 20*time.Millisecond)
+	require.Never(t, func() bool { return w.count(`select count(*) from effects where handler <> 'ship'`) > 0 },
+		200*time.Millisecond, 20*time.Millisecond)
 	stop()
 	require.Equal(t, 1, w.count(`select count(*) from firstseen.parked p join firstseen.lanes l using (scope_id, lane) where l.claims = 0 and p.attempts = 0`))
 	w.settle()
@@ -157,7 +160,8 @@ func TestDiscardForgetsTheContentAndNotTheID(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Empty(t, w.dead(operate.Filter{}))
-	require.Equal(t, 1, w.count(`select count(*) from firstseen.audit where action = 'discard' and message_id = $1`, m.ID))
+	require.Equal(t, 1, w.count(`select count(*) from firstseen.audit where action = 'discard' and message_id = $1`,
+		m.ID))
 	w.handler.mend()
 	again := m
 	again.Offset = 1
@@ -274,7 +278,8 @@ func TestFirstPageOfManyDeadLettersIsReadFromTheirIndex(t *testing.T) {
 func TestAttachMakesNothing(t *testing.T) {
 	t.Parallel()
 	db := deduptest.New(t)
-	_, err := db.Pool.Exec(t.Context(), `drop table firstseen.inbox_`+time.Now().UTC().AddDate(0, 0, 1).Format("20060102"))
+	_, err := db.Pool.Exec(t.Context(), `drop table firstseen.inbox_`+time.Now().UTC().AddDate(0, 0,
+		1).Format("20060102"))
 	require.NoError(t, err)
 	inboxes, err := dedup.Inboxes(t.Context(), db.Pool, "")
 	require.NoError(t, err)
@@ -290,7 +295,8 @@ func TestAttachMakesNothing(t *testing.T) {
 
 func TestLettersWithoutAnIDStayWhereOthersAreRedriven(t *testing.T) {
 	w := newWard(t)
-	reasons := []identity.Reason{identity.ReasonMissingID, identity.ReasonAmbiguousID, identity.ReasonIDTooLong, identity.ReasonIDNotScalar, identity.ReasonNilID,
+	reasons := []identity.Reason{identity.ReasonMissingID, identity.ReasonAmbiguousID, identity.ReasonIDTooLong,
+		identity.ReasonIDNotScalar, identity.ReasonNilID,
 		identity.ReasonNotJSON, identity.ReasonFramed, identity.ReasonBadTenant}
 	var ids []string
 	for i, reason := range reasons {

@@ -17,7 +17,8 @@ import (
 )
 
 // publishing notes the IDs that it is handed, and gives all the same fate.
-func publishing(ids *[]uuid.UUID, fate operate.Fate) func(context.Context, []operate.DeadLetter) ([]operate.Fate, error) {
+func publishing(ids *[]uuid.UUID,
+	fate operate.Fate) func(context.Context, []operate.DeadLetter) ([]operate.Fate, error) {
 	return func(_ context.Context, letters []operate.DeadLetter) ([]operate.Fate, error) {
 		fates := make([]operate.Fate, len(letters))
 		for i, l := range letters {

@@ -44,7 +44,8 @@ func TestExplainTellsTheLifeOfAMessage(t *testing.T) {
 		"waiting in its lane since", "after 1 failed attempt", "has failed 1 time (failed: ", errSick.Error(), "tried next at")
 	require.Equal(t, 1, e.Seen[0].Lane.Head.Attempts)
 	e, err = w.inbox.ExplainID(t.Context(), behind.ID)
-	tells(t, e, err, "orders/0@1", "There is 1 unfinished message before it, of which the first is message "+id, "That one has failed 1 time")
+	tells(t, e, err, "orders/0@1", "There is 1 unfinished message before it, of which the first is message "+id,
+		"That one has failed 1 time")
 	require.Equal(t, 1, e.Seen[0].Lane.Ahead)
 	w.exec(`update firstseen.lanes set due_at = now() - interval '1 h'`)
 	e, err = explain()
@@ -71,7 +72,8 @@ func TestExplainTellsWhatWasDoneAtOnceAndWhatCameAgain(t *testing.T) {
 	ms := copies(identity.FingerprintBytes)
 	w.process(ms...)
 	e, err := w.inbox.ExplainID(t.Context(), ms[0].ID)
-	tells(t, e, err, "It was handled in that transaction.", "1 copy with another content came later and was not handled", "from orders/0@1")
+	tells(t, e, err, "It was handled in that transaction.",
+		"1 copy with another content came later and was not handled", "from orders/0@1")
 	require.NotContains(t, strings.Join(e.Sentences, " "), "failed")
 }
 
@@ -93,7 +95,8 @@ func TestExplainLooksIntoAllScopes(t *testing.T) {
 	other, err := dedup.Open(t.Context(), w.pool, dedup.Config{Inbox: "another"})
 	require.NoError(t, err)
 	e, err := operate.Of(other).ExplainID(t.Context(), uuid.New(), m.ID)
-	tells(t, e, err, "Handler ship of inbox orders-inbox, for tenant blue, saw it first", "Inbox another, which was asked, has not seen it")
+	tells(t, e, err, "Handler ship of inbox orders-inbox, for tenant blue, saw it first",
+		"Inbox another, which was asked, has not seen it")
 	w.process(message(1, "k"))
 	e, err = w.inbox.ExplainID(t.Context(), m.ID)
 	tells(t, e, err, "Handler ship", "These handlers of inbox orders-inbox have not seen it: book.")
@@ -114,7 +117,8 @@ func TestExplainOfAPlace(t *testing.T) {
 	w.failFirst(waiting)
 
 	e, err = at(0)
-	tells(t, e, err, "At orders/0@0 lay message "+ms[0].ID.String(), "Consumer group is past it: its position is 5", "It was handled")
+	tells(t, e, err, "At orders/0@0 lay message "+ms[0].ID.String(), "Consumer group is past it: its position is 5",
+		"It was handled")
 	require.False(t, e.Place.SearchedFrom.IsZero(), "in the inbox")
 	e, err = at(1)
 	tells(t, e, err, "At orders/0@1 lay a copy of message "+ms[0].ID.String()+" with another content", "at orders/0@0")
@@ -161,9 +165,11 @@ func TestTextOfAnIDStandsForTheIDThatItsMessageHas(t *testing.T) {
 	for _, text := range []string{"order-7", " order-7\n", "urn:uuid:1B4E28BA-2FA1-11D2-883F-0016D3CCA427", "{1b4e28ba-2fa1-11d2-883f-0016d3cca427}", "Ümläut"} {
 		ids, err := identity.ParseIDs(text)
 		require.NoError(t, err)
-		require.Equal(t, []uuid.UUID{identify("header:message-id", dedup.Message{Headers: []dedup.Header{header("message-id", text)}})}, ids)
+		require.Equal(t, []uuid.UUID{identify("header:message-id",
+			dedup.Message{Headers: []dedup.Header{header("message-id", text)}})}, ids)
 	}
-	event := identify("cloudevents", dedup.Message{Headers: []dedup.Header{header("ce_source", "/shop"), header("ce_id", "a b")}})
+	event := identify("cloudevents", dedup.Message{Headers: []dedup.Header{header("ce_source", "/shop"),
+		header("ce_id", "a b")}})
 	ids, err := identity.ParseIDs("/shop a b")
 	require.NoError(t, err)
 	require.Contains(t, ids, event)

@@ -27,7 +27,8 @@ func TestWhatAProcessToldOfItsHoldsIsThereUntilItTellsAnew(t *testing.T) {
 		return found
 	}
 	since := time.Now().Add(-time.Hour).Truncate(time.Microsecond)
-	held := holds.Hold{Subject: holds.Partition("orders", 3), Code: holds.CutOff, Since: since, Reason: "gone", Tries: 1}
+	held := holds.Hold{Subject: holds.Partition("orders", 3), Code: holds.CutOff, Since: since, Reason: "gone",
+		Tries: 1}
 	hostile := held
 	hostile.Reason = "\x00\xff" + strings.Repeat("x", 10_000)
 

@@ -17,15 +17,18 @@ func TestAuditListsWhatWasDoneByHandTheLastFirst(t *testing.T) {
 	s := newStage(t)
 	m := message(0, "k")
 	s.settled(operate.StatusDead, s.scope, m)
-	_, err := s.inbox.Discard(t.Context(), operate.Filter{IDs: []uuid.UUID{m.ID}}, operate.By{Actor: "ann", Why: "a test order"})
+	_, err := s.inbox.Discard(t.Context(), operate.Filter{IDs: []uuid.UUID{m.ID}},
+		operate.By{Actor: "ann", Why: "a test order"})
 	require.NoError(t, err)
 	for n := range 4 {
-		_, err = s.inbox.Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: fmt.Sprint("t", n)}, operate.By{Actor: "ben", Why: "migration"})
+		_, err = s.inbox.Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: fmt.Sprint("t", n)},
+			operate.By{Actor: "ben", Why: "migration"})
 		require.NoError(t, err)
 	}
 	other, err := dedup.Open(t.Context(), s.pool, dedup.Config{Inbox: "other"})
 	require.NoError(t, err)
-	_, err = operate.Of(other).Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: "t"}, operate.By{Actor: "ben", Why: "migration"})
+	_, err = operate.Of(other).Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: "t"},
+		operate.By{Actor: "ben", Why: "migration"})
 	require.NoError(t, err)
 
 	var got []operate.AuditRecord
@@ -37,16 +40,20 @@ func TestAuditListsWhatWasDoneByHandTheLastFirst(t *testing.T) {
 	}
 	require.Len(t, got, 5)
 	for n, subject := range []string{"topic t3", "topic t2", "topic t1", "topic t0"} {
-		require.Equal(t, []string{"ben", "pause", "migration", subject}, []string{got[n].Actor, got[n].Action, got[n].Why, got[n].Subject})
+		require.Equal(t, []string{"ben", "pause", "migration", subject},
+			[]string{got[n].Actor, got[n].Action, got[n].Why, got[n].Subject})
 	}
 	last := got[4]
-	require.Equal(t, []any{"ann", "discard", "a test order", "h", m.ID, ""}, []any{last.Actor, last.Action, last.Why, last.Handler, last.MessageID, last.Subject})
+	require.Equal(t, []any{"ann", "discard", "a test order", "h", m.ID, ""},
+		[]any{last.Actor, last.Action, last.Why, last.Handler, last.MessageID, last.Subject})
 	for _, test := range []struct {
 		filter operate.AuditFilter
 		want   int
 	}{
-		{operate.AuditFilter{Actor: "ann"}, 1}, {operate.AuditFilter{Action: "pause"}, 4}, {operate.AuditFilter{From: time.Now().Add(time.Hour)}, 0},
-		{operate.AuditFilter{To: time.Now().Add(-time.Hour)}, 0}, {operate.AuditFilter{From: last.At, To: last.At.Add(time.Microsecond)}, 1},
+		{operate.AuditFilter{Actor: "ann"}, 1}, {operate.AuditFilter{Action: "pause"},
+			4}, {operate.AuditFilter{From: time.Now().Add(time.Hour)}, 0},
+		{operate.AuditFilter{To: time.Now().Add(-time.Hour)},
+			0}, {operate.AuditFilter{From: last.At, To: last.At.Add(time.Microsecond)}, 1},
 	} {
 		records, _, err := s.inbox.Audit(t.Context(), test.filter, "", 10)
 		require.NoError(t, err)

@@ -84,9 +84,11 @@ func TestMessagesAreListedByWhatBecameOfThem(t *testing.T) {
 		require.Empty(t, bare[0].Message.Headers)
 	}
 	failed, _ := s.list(operate.Listing{Status: operate.StatusFailed})
-	require.Equal(t, []any{3, "handler_failed", "no such account", dedup.Parked}, []any{failed[0].Attempts, failed[0].Reason, failed[0].Error, failed[0].State})
+	require.Equal(t, []any{3, "handler_failed", "no such account", dedup.Parked},
+		[]any{failed[0].Attempts, failed[0].Reason, failed[0].Error, failed[0].State})
 	dead, _ := s.list(operate.Listing{Status: operate.StatusDead})
-	require.Equal(t, []any{10, "attempts_exhausted", dedup.Dead}, []any{dead[0].Attempts, dead[0].Reason, dead[0].State})
+	require.Equal(t, []any{10, "attempts_exhausted", dedup.Dead},
+		[]any{dead[0].Attempts, dead[0].Reason, dead[0].State})
 	_, _, err := s.inbox.Messages(t.Context(), operate.Listing{Status: "lost", Limit: 1})
 	require.ErrorContains(t, err, `status "lost" is none of [pending failed processed dead]`)
 }
@@ -113,8 +115,9 @@ func TestFilterPicksMessagesOfEveryStatus(t *testing.T) {
 			"empty":   {operate.Filter{Key: []byte{}}, []uuid.UUID{c.ID}},
 			"from":    {operate.Filter{From: time.Now().Add(time.Hour)}, nil},
 			"to":      {operate.Filter{To: time.Now().Add(-time.Hour)}, nil},
-			"between": {operate.Filter{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour), Topic: "orders"}, []uuid.UUID{b.ID, a.ID}},
-			"ids":     {operate.Filter{IDs: []uuid.UUID{b.ID, uuid.New()}}, []uuid.UUID{b.ID}},
+			"between": {operate.Filter{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour),
+				Topic: "orders"}, []uuid.UUID{b.ID, a.ID}},
+			"ids": {operate.Filter{IDs: []uuid.UUID{b.ID, uuid.New()}}, []uuid.UUID{b.ID}},
 		} {
 			found, _ := s.list(operate.Listing{Status: status, Filter: test.filter})
 			require.Equal(t, test.want, listedIDs(found), "%s by %s", status, name)
@@ -122,7 +125,8 @@ func TestFilterPicksMessagesOfEveryStatus(t *testing.T) {
 	}
 	found, _ := s.list(operate.Listing{Status: operate.StatusFailed, Filter: operate.Filter{Reason: "other"}})
 	require.Empty(t, found)
-	found, _ = s.list(operate.Listing{Status: operate.StatusProcessed, Filter: operate.Filter{Reason: "does not count"}})
+	found, _ = s.list(operate.Listing{Status: operate.StatusProcessed,
+		Filter: operate.Filter{Reason: "does not count"}})
 	require.Len(t, found, 3)
 }
 
@@ -188,9 +192,11 @@ func TestInboxIsReadBackFromTheNewestWithoutASort(t *testing.T) {
 	s.exec(`analyze firstseen.inbox, firstseen.message_dedup, firstseen.scopes`)
 	midnight := time.Now().UTC().Truncate(24 * time.Hour)
 	plans.Reset()
-	found, _ := s.list(operate.Listing{Status: operate.StatusProcessed, Filter: operate.Filter{Topic: "orders"}, Limit: 10})
+	found, _ := s.list(operate.Listing{Status: operate.StatusProcessed, Filter: operate.Filter{Topic: "orders"},
+		Limit: 10})
 	require.EqualValues(t, 20000, found[0].Message.Offset)
-	found, _ = s.list(operate.Listing{Status: operate.StatusProcessed, Filter: operate.Filter{Topic: "rare", From: midnight, To: midnight.AddDate(0, 0, 1)}})
+	found, _ = s.list(operate.Listing{Status: operate.StatusProcessed,
+		Filter: operate.Filter{Topic: "rare", From: midnight, To: midnight.AddDate(0, 0, 1)}})
 	require.Len(t, found, 1)
 	text := plans.String()
 	require.Contains(t, text, "Index Scan Backward using inbox_"+midnight.Format("20060102")+"_pkey")
@@ -227,9 +233,11 @@ func TestListsAreGivenInEveryModeThatAPoolerMayNeed(t *testing.T) {
 		pool := deduptest.OpenPool(t, s.dsn, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 		store, err := dedup.Attach(t.Context(), pool, dedup.Config{Inbox: "test"})
 		require.NoError(t, err)
-		f := operate.Filter{Key: m.Key, IDs: []uuid.UUID{m.ID}, From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)}
+		f := operate.Filter{Key: m.Key, IDs: []uuid.UUID{m.ID}, From: time.Now().Add(-time.Hour),
+			To: time.Now().Add(time.Hour)}
 		for _, status := range operate.Statuses {
-			found, _, err := operate.Of(store).Messages(t.Context(), operate.Listing{Status: status, Filter: f, Limit: 1, Content: true})
+			found, _, err := operate.Of(store).Messages(t.Context(),
+				operate.Listing{Status: status, Filter: f, Limit: 1, Content: true})
 			require.NoError(t, err, "%s %s", mode, status)
 			require.Equal(t, status == operate.StatusFailed, len(found) == 1)
 		}

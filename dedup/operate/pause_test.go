@@ -142,7 +142,8 @@ func TestLanesOfWhatIsPausedAreNotClaimed(t *testing.T) {
 		{[]dedup.Pause{orders3}, []int{1, 2}},
 		{[]dedup.Pause{handlerH}, []int{3}},
 		{[]dedup.Pause{orders3, handlerH}, nil},
-		{[]dedup.Pause{{Kind: dedup.PauseTopic, Topic: "h"}, {Kind: dedup.PauseHandler, Handler: "orders"}}, []int{0, 1, 2, 3}},
+		{[]dedup.Pause{{Kind: dedup.PauseTopic, Topic: "h"}, {Kind: dedup.PauseHandler, Handler: "orders"}},
+			[]int{0, 1, 2, 3}},
 	} {
 		for _, p := range c.paused {
 			s.pause(p, "x")

@@ -50,7 +50,8 @@ func TestRerunCallsTheOneHandlerAgainWithTheSameBytes(t *testing.T) {
 	w := newWard(t)
 	p := w.newProcessor("book", "ship")
 	m := message(0, "k")
-	m.RawID, m.Headers = "order 7", []dedup.Header{{Key: "a", Value: []byte{0, 0xff}}, {Key: "a"}, {Key: "", Value: []byte{}}}
+	m.RawID, m.Headers = "order 7", []dedup.Header{{Key: "a", Value: []byte{0, 0xff}}, {Key: "a"},
+		{Key: "", Value: []byte{}}}
 	other := message(1, "k")
 	w.processWith(p, m, other)
 	before, err := w.inbox.ExplainID(t.Context(), m.ID)
@@ -61,7 +62,8 @@ func TestRerunCallsTheOneHandlerAgainWithTheSameBytes(t *testing.T) {
 	w.requireOnePlace(m, 2)
 
 	stop := w.runLanes(p)
-	require.Eventually(t, func() bool { return w.count(`select count(*) from firstseen.parked`) == 0 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return w.count(`select count(*) from firstseen.parked`) == 0 },
+		30*time.Second, 10*time.Millisecond)
 	stop()
 	require.Equal(t, []int64{0, 1, 0}, w.effects("book"))
 	require.Equal(t, []int64{0, 1}, w.effects("ship"))
@@ -70,7 +72,8 @@ func TestRerunCallsTheOneHandlerAgainWithTheSameBytes(t *testing.T) {
 	tells(t, e, err, "It was handled at", "rerun by ")
 	stored := func(e operate.Explanation) dedup.Message { return e.Seen[0].Stored.Message }
 	require.Equal(t, stored(before), stored(e))
-	require.Equal(t, handlers.Result{Duplicates: 2}, w.processWith(p, dedup.Message{ID: m.ID, Topic: "orders", Offset: 2, Value: m.Value}), "its ID was never forgotten")
+	require.Equal(t, handlers.Result{Duplicates: 2}, w.processWith(p,
+		dedup.Message{ID: m.ID, Topic: "orders", Offset: 2, Value: m.Value}), "its ID was never forgotten")
 }
 
 func TestRerunKeepsTheOrderOfItsKey(t *testing.T) {
@@ -130,19 +133,22 @@ func TestRerunOfAPlaceRangeReadsTheInboxBack(t *testing.T) {
 	w.process(ms...)
 	w.exec(`with old as (update firstseen.inbox set received_at = now() - interval '3 days' where "offset" = 4 returning message_id, received_at)
 		update firstseen.message_dedup d set first_seen_at = o.received_at from old o where d.message_id = o.message_id`)
-	f := operate.RerunFilter{Filter: operate.Filter{Handler: "book", Topic: "orders"}, Places: &operate.PlaceRange{From: 3, To: 7}}
+	f := operate.RerunFilter{Filter: operate.Filter{Handler: "book", Topic: "orders"},
+		Places: &operate.PlaceRange{From: 3, To: 7}}
 	preview, err := w.inbox.CountRerun(t.Context(), f)
 	require.NoError(t, err)
 	require.Equal(t, 3, preview.Messages, "without the one of three days ago")
 	require.WithinDuration(t, time.Now().AddDate(0, 0, -2), preview.SearchedFrom, time.Minute)
-	require.Equal(t, []int64{3, 5, 6}, []int64{preview.First[0].Offset, preview.First[1].Offset, preview.First[2].Offset})
+	require.Equal(t, []int64{3, 5, 6}, []int64{preview.First[0].Offset, preview.First[1].Offset,
+		preview.First[2].Offset})
 	f.From = time.Now().AddDate(0, 0, -5)
 	require.Equal(t, 4, w.rerun(f))
 	w.settle()
 	require.Equal(t, []int64{3, 4, 5, 6}, w.effects("book")[10:])
 	f.Places = &operate.PlaceRange{Partition: 1}
 	require.Zero(t, w.rerun(f))
-	require.Equal(t, 10, w.rerun(operate.RerunFilter{Filter: operate.Filter{Handler: "book", Key: []byte("k"), From: f.From}}))
+	require.Equal(t, 10, w.rerun(operate.RerunFilter{Filter: operate.Filter{Handler: "book", Key: []byte("k"),
+		From: f.From}}))
 }
 
 func TestRerunSaysWhatItCanNotRun(t *testing.T) {
@@ -156,12 +162,14 @@ func TestRerunSaysWhatItCanNotRun(t *testing.T) {
 	preview, err := w.inbox.CountRerun(t.Context(), ofBook(dead.ID, waiting.ID, dropped.ID, known.ID, unseen))
 	require.NoError(t, err)
 	require.Equal(t, 1, preview.Messages)
-	require.ElementsMatch(t, []operate.MissingRerun{{dead.ID, "dead"}, {waiting.ID, "parked"}, {dropped.ID, "dropped"}, {unseen, "unseen"}}, preview.Missing)
+	require.ElementsMatch(t, []operate.MissingRerun{{dead.ID, "dead"}, {waiting.ID, "parked"},
+		{dropped.ID, "dropped"}, {unseen, "unseen"}}, preview.Missing)
 	require.Equal(t, 1, w.rerun(ofBook(dead.ID, waiting.ID, dropped.ID, known.ID, unseen)))
 
 	for want, f := range map[string]operate.RerunFilter{
 		"say whose messages": {}, "handler ledger has seen no message in this inbox; those that have: book": {Filter: operate.Filter{Handler: "ledger"}},
-		"offsets are a topic's": {Filter: operate.Filter{Handler: "book"}, Places: &operate.PlaceRange{}}, "has none": {Filter: operate.Filter{Handler: "book", Reason: "x"}},
+		"offsets are a topic's": {Filter: operate.Filter{Handler: "book"},
+			Places: &operate.PlaceRange{}}, "has none": {Filter: operate.Filter{Handler: "book", Reason: "x"}},
 	} {
 		_, err := w.inbox.Rerun(t.Context(), f, by)
 		require.ErrorContains(t, err, want)

@@ -61,8 +61,10 @@ func TestForgetIDsTakesTheOldOnesOfItsHandlersOnly(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[string]int64{"book": 1}, estimated)
 	require.EqualValues(t, 1, w.forget(days2, "book"))
-	require.Equal(t, 4, w.count(`select count(*) from firstseen.message_dedup`), "ship's, the young ones, and the other inbox's are left")
-	require.Equal(t, 1, w.process(dedup.Message{ID: old.ID, Topic: "orders", Offset: 2}).New, "a copy takes effect again")
+	require.Equal(t, 4, w.count(`select count(*) from firstseen.message_dedup`),
+		"ship's, the young ones, and the other inbox's are left")
+	require.Equal(t, 1, w.process(dedup.Message{ID: old.ID, Topic: "orders", Offset: 2}).New,
+		"a copy takes effect again")
 	require.Equal(t, 1, w.process(dedup.Message{ID: young.ID, Topic: "orders", Offset: 3}).Duplicates)
 	require.Zero(t, w.forget(days2, "book"))
 	require.EqualValues(t, 1, w.forget(days2, "book", "ship"))
@@ -88,7 +90,8 @@ func TestForgetIDsKeepsThoseOfParkedMessagesAndDeadLetters(t *testing.T) {
 	w.process(message(2, "c"))
 	w.exec(`update firstseen.message_dedup set first_seen_at = now() - interval '400 days'`)
 	require.EqualValues(t, 1, w.forget(days2, "book"))
-	require.Equal(t, 2, w.count(`select count(*) from firstseen.message_dedup where message_id in ($1, $2)`, dead.ID, waiting.ID))
+	require.Equal(t, 2, w.count(`select count(*) from firstseen.message_dedup where message_id in ($1, $2)`, dead.ID,
+		waiting.ID))
 }
 
 func TestForgetIDsLeavesTheIDOfAMessageThatIsJustBeingRerun(t *testing.T) {
@@ -175,7 +178,8 @@ func TestForgetIDsGoesThroughTheTableByItsPages(t *testing.T) {
 			n, err := s.inbox.ForgetIDs(t.Context(), map[string]time.Time{"h": before}, by)
 			require.NoError(t, err)
 			require.EqualValues(t, old-dead, n)
-			require.Equal(t, dead, s.count(`select count(*) from firstseen.message_dedup where first_seen_at < $1`, before))
+			require.Equal(t, dead, s.count(`select count(*) from firstseen.message_dedup where first_seen_at < $1`,
+				before))
 
 			text := plans.String()
 			require.Greater(t, strings.Count(text, "Tid Range Scan on message_dedup"), 3, "in several steps")
@@ -243,7 +247,8 @@ func TestDropInboxDropsWholeDaysOfProcessedMessagesOnly(t *testing.T) {
 	require.Equal(t, 1, w.count(`select count(*) from firstseen.parked`))
 	require.Equal(t, 1, w.count(`select count(*) from firstseen.dead_letters`))
 	require.Equal(t, 4, w.count(`select count(*) from firstseen.message_dedup`), "the IDs stay known")
-	require.Equal(t, 1, w.count(`select count(*) from pg_class where relname = $1`, "inbox_"+time.Now().UTC().AddDate(0, 0, -2).Format("20060102")))
+	require.Equal(t, 1, w.count(`select count(*) from pg_class where relname = $1`,
+		"inbox_"+time.Now().UTC().AddDate(0, 0, -2).Format("20060102")))
 	require.Equal(t, 1, w.count(`select count(*) from firstseen.audit where action = 'drop' and subject ~ '^inbox day \d{4}-\d\d-\d\d$'`))
 	e, err := w.inbox.ExplainID(t.Context(), done.ID)
 	tells(t, e, err, "kept no more: it was handled, and retention has dropped the inbox's days before "+days[1].Day.AddDate(0, 0, 1).Format("2006-01-02"))
@@ -263,7 +268,8 @@ func TestDropInboxNeverWaitsLongForWhoUsesTheInbox(t *testing.T) {
 	w.process(message(0, "k"))
 	w.age("3 days")
 	drop := func() (state string) {
-		require.NoError(t, w.pool.QueryRow(t.Context(), `select firstseen.drop_inbox_day('orders-inbox', $1::text::date, 'me', 'x')`, day).Scan(&state))
+		require.NoError(t, w.pool.QueryRow(t.Context(),
+			`select firstseen.drop_inbox_day('orders-inbox', $1::text::date, 'me', 'x')`, day).Scan(&state))
 		return state
 	}
 	reader, err := w.pool.Begin(t.Context())

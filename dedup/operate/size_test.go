@@ -43,7 +43,8 @@ func TestSizeIsRightToAFewPercentAndScansNothing(t *testing.T) {
 		require.EqualValues(t, s.count(`select pg_total_relation_size('firstseen.message_dedup')`), ids.Bytes)
 		require.GreaterOrEqual(t, size.Used, ids.Bytes)
 		require.Len(t, size.Scopes, 2)
-		require.Equal(t, []string{"test", "h", ""}, []string{size.Scopes[0].Inbox, size.Scopes[0].Handler, size.Scopes[0].Tenant})
+		require.Equal(t, []string{"test", "h", ""}, []string{size.Scopes[0].Inbox, size.Scopes[0].Handler,
+			size.Scopes[0].Tenant})
 		require.Equal(t, "blue", size.Scopes[1].Tenant)
 		require.InDelta(t, 0.25, size.Scopes[1].Share, 0.05)
 		require.InEpsilon(t, 25_000, size.Scopes[1].Rows, 0.2)

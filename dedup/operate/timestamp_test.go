@@ -17,7 +17,8 @@ import (
 )
 
 // numbers are timestamps that producers write, or a broker takes.
-var numbers = []int64{-1, 0, 1764300000123, 1764300000000123, 1764300000000000123, -210866803200001, -62135596800000, 253402300799999,
+var numbers = []int64{-1, 0, 1764300000123, 1764300000000123, 1764300000000000123, -210866803200001, -62135596800000,
+	253402300799999,
 	253402300800000, math.MinInt64, math.MaxInt64}
 
 // stamped are messages with these timestamps, each with a key of its own.
@@ -58,7 +59,8 @@ func TestNothingWaitsForATimestampAndTheNumberIsKept(t *testing.T) {
 func (w *ward) requireTimes(want []dedup.Message, status operate.Status) {
 	w.t.Helper()
 	for _, content := range []bool{false, true} {
-		found, _, err := w.inbox.Messages(w.t.Context(), operate.Listing{Status: status, Limit: 1000, Content: content})
+		found, _, err := w.inbox.Messages(w.t.Context(),
+			operate.Listing{Status: status, Limit: 1000, Content: content})
 		require.NoError(w.t, err)
 		require.Len(w.t, found, len(want))
 		for i := range found {
@@ -111,8 +113,8 @@ func TestLanesGiveHandlersTheTimestampThatCame(t *testing.T) {
 	}
 }
 
-// An earlier version stored what a timestamptz can't hold as plus or minus infinity, later years as they are, and -1 as the last
-// moment of 1969.
+// An earlier version stored what a timestamptz can't hold as plus or minus infinity, later years as they are, and -1
+// as the last moment of 1969.
 func TestTimestampsOfEarlierVersionsStopNothing(t *testing.T) {
 	stored := map[string]int64{"infinity": math.MaxInt64, "-infinity": math.MinInt64, "1969-12-31 23:59:59.999+00": -1,
 		"57878-03-04 05:06:07.008+00": 1764291474367008, "4713-01-01 00:00:00+00 BC": -210863520000000, "294276-01-01 00:00:00.001+00": 9224286393600001}
