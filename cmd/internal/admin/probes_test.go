@@ -47,6 +47,8 @@ func TestReadinessFollowsTheProgramsLife(t *testing.T) {
 		s.server.look(time.Now())
 		s.ask(status, http.MethodGet, "/readyz", "")
 	}
+	s.tell(consumer.Status{State: consumer.Starting, Since: time.Now(), KafkaSince: time.Now()}) // its own looks find that
+	s.server.look(time.Now())
 	s.server.liveness.joined.Store(false)
 	ready(503, consumer.Starting)
 	ready(200, consumer.Joining)
