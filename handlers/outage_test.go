@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest/child"
 	"github.com/firstseen/firstseen/dedup/holds"
 )
 
@@ -153,10 +154,9 @@ func TestATableThatIsAlteredUnderAStatementCostsNoAttempt(t *testing.T) {
 // receiver is an address that is answered at, or not.
 func receiver(t *testing.T) (address string, listen func(http.Handler)) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := child.FreePort() // which no other test's server is given
 	require.NoError(t, err)
-	address = l.Addr().String()
-	require.NoError(t, l.Close())
+	address = child.Loopback(port)
 	return address, func(h http.Handler) {
 		l, err := net.Listen("tcp", address)
 		require.NoError(t, err)
