@@ -17,7 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/firstseen/firstseen/dedup/internal/db"
-	"github.com/firstseen/firstseen/internal/savepoint"
+	"github.com/firstseen/firstseen/dedup/savepoint"
 )
 
 // Outcome is accept's answer for one entry of a batch.

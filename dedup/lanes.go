@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/firstseen/firstseen/dedup/internal/db"
-	"github.com/firstseen/firstseen/internal/savepoint"
+	"github.com/firstseen/firstseen/dedup/savepoint"
 )
 
 // Claim is a lane that a worker has taken. It has to be loaded, and finished, before its lease ends; after that

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/firstseen/firstseen/internal/savepoint"
+	"github.com/firstseen/firstseen/dedup/savepoint"
 )
 
 // session puts back, in statements that go along with others, what a handler has left in a connection's session:

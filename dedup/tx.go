@@ -10,7 +10,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/dedup/internal/db"
-	"github.com/firstseen/firstseen/internal/savepoint"
+	"github.com/firstseen/firstseen/dedup/savepoint"
 )
 
 // ErrEnded is returned where a handler ended, or tried to end, the transaction that it was given.

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/savepoint"
 	"github.com/firstseen/firstseen/handlers"
-	"github.com/firstseen/firstseen/internal/savepoint"
 )
 
 // broken does what a message's value says, and leaves an effect for it first.

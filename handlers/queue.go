@@ -11,7 +11,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/failure"
-	"github.com/firstseen/firstseen/internal/savepoint"
+	"github.com/firstseen/firstseen/dedup/savepoint"
 )
 
 // Queued handles a message by queueing statements on b; they run in the order they were queued in. It is the cheapest

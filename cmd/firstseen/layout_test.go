@@ -15,7 +15,7 @@ import (
 const module = "github.com/firstseen/firstseen/"
 
 // rooms are the module's layers from the bottom up: a package may import those below its own layer, and its own.
-var rooms = []string{"internal", "migrations", "dedup", "handlers", "consumer", "cmd"}
+var rooms = []string{"migrations", "dedup", "handlers", "consumer", "cmd"}
 
 // reserved says where a dependency may be imported; each place is a package's path or the start of one.
 var reserved = map[string][]string{
@@ -110,7 +110,7 @@ func TestProgramLinksNeitherBenchNorTestKitsButForTheDemo(t *testing.T) {
 }
 
 func TestTopLevelHoldsTheSixRoomsAndNoOther(t *testing.T) {
-	allowed := []string{"cmd", "consumer", "dedup", "handlers", "internal", "migrations", "testdata", "docs",
+	allowed := []string{"cmd", "consumer", "dedup", "handlers", "migrations", "testdata", "docs",
 		"go.mod", "go.sum", "Makefile", "README.md", "CHANGELOG.md", "LICENSE", "compose.yaml", "bin"}
 	entries, err := os.ReadDir(root(t))
 	require.NoError(t, err)
