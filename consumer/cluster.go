@@ -34,11 +34,11 @@ var ErrNotAllowed = errors.New("the cluster's ACLs do not allow this client to s
 
 // NewCluster checks the config. It talks to no broker yet.
 func NewCluster(cfg ClusterConfig) (*Cluster, error) {
-	if err := cfg.check(); err != nil {
+	if err := cfg.Check(); err != nil {
 		return nil, fmt.Errorf("cluster config: %w", err)
 	}
 	c := Config{Connection: cfg.Connection, Logger: cfg.Logger}
-	c.setDefaults()
+	c = c.WithDefaults()
 	transport := c.Transport()
 	return &Cluster{cfg: c, transport: transport, wire: wire.New(transport, c.Brokers, c.ClientID, c.RequestTimeout)}, nil
 }

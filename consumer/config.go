@@ -130,6 +130,25 @@ type Topic struct {
 	Fingerprint identity.FingerprintMode
 }
 
+// Checked is the topic with a default wherever it says nothing, or what is wrong with it.
+func (t Topic) Checked() (Topic, error) {
+	err := t.prepare()
+	if t.Name == "" {
+		err = errors.Join(errors.New("topic: a name is required"), err)
+	}
+	return t, err
+}
+
+func (t *Topic) prepare() error {
+	if t.Identity == nil {
+		t.Identity, _ = identity.NewRule() // the default can't be wrong
+	}
+	if err := t.Fingerprint.Validate(); err != nil {
+		return fmt.Errorf("topic %s: %w", t.Name, err)
+	}
+	return nil
+}
+
 // message says how a record becomes a message.
 func (t *Topic) message() fetch.Settings {
 	return fetch.Settings{Rule: t.Identity, TenantHeader: t.TenantHeader, Fingerprint: t.Fingerprint}
@@ -162,7 +181,7 @@ func (c Config) prepared(registered []string) (Config, error) {
 	c.BufferBytes = max(c.BufferBytes, leastBufferBytes)
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	faults = append(faults, c.check())
+	faults = append(faults, c.Check())
 	if err := dedup.CheckName(c.Group); err != nil {
 		fault("group: %w", err)
 	}
@@ -224,11 +243,8 @@ func (c *Config) prepareTopics(registered []string) error {
 			faults = append(faults, fmt.Errorf("topic %s: no handler is registered for it", t.Name))
 		}
 		seen[t.Name] = true
-		if err := t.Fingerprint.Validate(); err != nil {
-			faults = append(faults, fmt.Errorf("topic %s: %w", t.Name, err))
-		}
-		if t.Identity == nil {
-			t.Identity, _ = identity.NewRule() // the default can't be wrong
+		if err := t.prepare(); err != nil {
+			faults = append(faults, err)
 		}
 	}
 	return errors.Join(faults...)

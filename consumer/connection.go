@@ -29,7 +29,8 @@ func (c *Connection) setDefaults() {
 	setDefault(&c.RequestTimeout, 10*time.Second)
 }
 
-func (c *Connection) check() error {
+// Check says what is missing.
+func (c *Connection) Check() error {
 	if len(c.Brokers) == 0 {
 		return errors.New("brokers: at least one address is required")
 	}

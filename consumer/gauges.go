@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/firstseen/firstseen/consumer/internal/fetch"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/instruments"
 	"github.com/firstseen/firstseen/dedup/memory"
@@ -120,7 +121,7 @@ func newHoldGauges(m metric.Meter, base []attribute.KeyValue) holdGauges {
 // ObserveHolds measures what waits before there is a Consumer, in the name of a group, until stop is called. A Consumer's Run
 // does so itself.
 func ObserveHolds(r *holds.Registry, group string) (stop func()) {
-	m := otel.GetMeterProvider().Meter(scope)
+	m := otel.GetMeterProvider().Meter(fetch.Scope)
 	g := newHoldGauges(m, []attribute.KeyValue{instruments.Group.String(group)})
 	registration, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		g.tell(o, r.List())

@@ -10,7 +10,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/segmentio/kafka-go"
+	"go.opentelemetry.io/otel"
 
+	"github.com/firstseen/firstseen/consumer/internal/fetch"
 	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
@@ -77,7 +79,7 @@ type Reader struct {
 	holds     *holds.Registry
 	memory    *memory.Account
 	slots     wait.Slots // one for each page that may be out
-	telemetry *telemetry
+	telemetry *fetch.Telemetry
 }
 
 // NewReader checks the config, every fault at once, and makes a Reader. It talks to no broker yet.
@@ -93,7 +95,7 @@ func NewReader(cfg ReaderConfig) (*Reader, error) {
 		holds:     holds.New(c.Logger),
 		memory:    memory.New(c.BufferBytes),
 		slots:     make(wait.Slots, c.Transactions),
-		telemetry: newTelemetry(&c),
+		telemetry: fetch.NewTelemetry(otel.GetMeterProvider().Meter(fetch.Scope), otel.GetTracerProvider().Tracer(fetch.Scope), nil),
 	}, nil
 }
 
@@ -105,8 +107,12 @@ func (c *ReaderConfig) prepared() (Config, error) {
 		FetchWait: c.FetchWait, FetchBytes: c.FetchBytes,
 		MetadataInterval: c.MetadataInterval, Logger: c.Logger,
 	}
-	p.setDefaults()
-	return p, errors.Join(c.check(), oneOf("on loss", p.OnLoss, Fail, Continue))
+	p = p.WithDefaults()
+	faults := []error{c.Check()}
+	if p.OnLoss != Fail && p.OnLoss != Continue {
+		faults = append(faults, fmt.Errorf("on loss: %q is none of %v", p.OnLoss, []Policy{Fail, Continue}))
+	}
+	return p, errors.Join(faults...)
 }
 
 // Close closes the Reader's connections. Nothing may be reading any more.
@@ -138,8 +144,8 @@ func (r *Reader) Read(ctx context.Context, topic Topic, ranges []Range, f func(c
 
 // readable fills in a topic's defaults and reports every fault of what is to be read.
 func readable(topic Topic, ranges []Range) (Topic, error) {
-	c := Config{Topics: []Topic{topic}}
-	faults := []error{c.prepareTopics([]string{topic.Name})}
+	topic, err := topic.Checked()
+	faults := []error{err}
 	seen := map[int32]bool{}
 	for _, r := range ranges {
 		if r.From < 0 || r.To < r.From {
@@ -150,5 +156,5 @@ func readable(topic Topic, ranges []Range) (Topic, error) {
 		}
 		seen[r.Partition] = true
 	}
-	return c.Topics[0], errors.Join(faults...)
+	return topic, errors.Join(faults...)
 }

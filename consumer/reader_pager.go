@@ -113,12 +113,15 @@ func (g *pager) probe(offset int64) (wire.Fetched, error) {
 	return found, err
 }
 
+// shortLooks is after how many MetadataIntervals it is believed.
+const shortLooks = 6
+
 // short gives up where the partition goes on to end below the range's end. A new leader is behind only for a moment.
 func (g *pager) short() {
 	if g.shortSince.IsZero() {
 		g.shortSince = time.Now()
 	}
-	if time.Since(g.shortSince) >= idleLooks*g.reader.cfg.MetadataInterval {
+	if time.Since(g.shortSince) >= shortLooks*g.reader.cfg.MetadataInterval {
 		g.fail(fmt.Errorf("partition %d ends below %d now, which it did not before: it was cut off or made anew",
 			g.partition.Partition, g.end))
 	}

@@ -50,7 +50,7 @@ func TestPagesHoldNoRecordTwiceWhereTwoLeadersAnswered(t *testing.T) {
 				})
 				defer p.finish()
 				g := &pager{pass: p, partition: fetch.NewPartition(wire.TopicPartition{Topic: "orders", Partition: 3},
-					wire.Topic{}, topic.message()), end: 35}
+					wire.Topic{}, settingsOf(topic)), end: 35}
 				g.partition.ReadFrom(0, nil)
 				for _, a := range answers {
 					f := recordsAt(a[0], a[1])
@@ -75,7 +75,7 @@ func TestPagesHoldNoRecordTwiceWhereTwoLeadersAnswered(t *testing.T) {
 }
 
 func TestReaderKeepsToItsMemory(t *testing.T) {
-	const limit = leastBufferBytes
+	const limit = 4 << 20
 	addr, topic := consumertest.NewFake(t, kfake.NumBrokers(1)).Addr, consumertest.Name(t)
 	consumertest.CreateTopic(t, addr, topic, 3)
 	var ranges []Range

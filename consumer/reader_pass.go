@@ -34,10 +34,21 @@ func newPass(ctx context.Context, r *Reader, settings Topic, f func(context.Cont
 	}
 	p.ctx, p.fail = context.WithCancelCause(ctx)
 	p.fetching = &fetch.Fetcher{
-		Config: r.cfg.fetching(), Wire: r.wire, Memory: r.memory, Holds: r.holds, Log: r.cfg.Logger, Telemetry: r.telemetry.fetches,
+		Config: r.fetching(), Wire: r.wire, Memory: r.memory, Holds: r.holds, Log: r.cfg.Logger, Telemetry: r.telemetry,
 		Decider: p, Ctx: p.ctx, Partitions: p.partitions,
 	}
 	return p
+}
+
+// fetching is how the Reader has partitions fetched.
+func (r *Reader) fetching() fetch.Config {
+	return fetch.Config{Wait: r.cfg.FetchWait, Bytes: r.cfg.FetchBytes, BufferBytes: r.cfg.BufferBytes,
+		Interval: r.cfg.MetadataInterval}
+}
+
+// settingsOf says how a topic's records become messages.
+func settingsOf(t Topic) fetch.Settings {
+	return fetch.Settings{Rule: t.Identity, TenantHeader: t.TenantHeader, Fingerprint: t.Fingerprint}
 }
 
 // run begins the pass and takes it to its end.
@@ -90,7 +101,7 @@ func (p *pass) begin(ranges []Range) (pagers []*pager, err error) {
 		if r.From >= end {
 			continue
 		}
-		b := fetch.NewPartition(wire.TopicPartition{Topic: topic.Name, Partition: r.Partition}, topic, p.settings.message())
+		b := fetch.NewPartition(wire.TopicPartition{Topic: topic.Name, Partition: r.Partition}, topic, settingsOf(p.settings))
 		b.HeldIn(p.reader.holds)
 		b.End = end
 		b.ReadFrom(r.From, nil)

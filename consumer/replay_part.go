@@ -86,6 +86,9 @@ func (p *replayPart) recover(ctx context.Context, failure error, ms []dedup.Mess
 	return 0, p.position.Next, nil
 }
 
+// parkedLook is the time between two counts of a partition's parked messages.
+const parkedLook = 2 * time.Second
+
 // parkedPatience is how long a replay waits for parked messages of which none is settled.
 const parkedPatience = 5 * time.Minute
 
@@ -96,7 +99,7 @@ var errParkedStay = fmt.Errorf("too many messages are parked, and none was settl
 // hasRoom waits while too many of the partition's messages are parked, and says whether the replay is to go on.
 func (p *replayPart) hasRoom(ctx context.Context) bool {
 	most, least := p.cfg.MaxParked, -1
-	for since := time.Now(); p.parked > 0 && (p.parked > most || time.Since(p.looked) >= parkedCheck); {
+	for since := time.Now(); p.parked > 0 && (p.parked > most || time.Since(p.looked) >= parkedLook); {
 		n, err := p.processor.Store().Unfinished(ctx, p.state.Topic, p.at.Partition, most+1)
 		if p.looked = time.Now(); err != nil {
 			return ctx.Err() == nil // the next batch will meet the same trouble, and say so
@@ -111,7 +114,7 @@ func (p *replayPart) hasRoom(ctx context.Context) bool {
 			return false
 		}
 		p.hold.Wait(HeldMaxParked, fmt.Errorf("%d messages are parked or more, at most %d may be; `firstseen run` works on them", n, most))
-		if !wait.Sleep(ctx, parkedCheck) {
+		if !wait.Sleep(ctx, parkedLook) {
 			return false
 		}
 	}

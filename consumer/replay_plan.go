@@ -12,7 +12,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/firstseen/firstseen/consumer/internal/wire"
-	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
 )
@@ -20,11 +19,12 @@ import (
 // prepare fills in the defaults and reports every fault of what is asked for.
 func (c *Replay) prepare(p *handlers.Processor) error {
 	var faults []error
-	settings := Config{Topics: []Topic{c.Topic}}
-	if err := settings.prepareTopics(p.Topics()); err != nil {
+	var err error
+	if c.Topic, err = c.Topic.Checked(); err != nil {
 		faults = append(faults, err)
+	} else if !slices.Contains(p.Topics(), c.Topic.Name) {
+		faults = append(faults, fmt.Errorf("topic %s: no handler is registered for it", c.Topic.Name))
 	}
-	c.Topic = settings.Topics[0]
 	if c.Group == "" {
 		faults = append(faults, errors.New("group: a name is required"))
 	}
@@ -106,7 +106,7 @@ func (r *Reader) planReplay(ctx context.Context, p *handlers.Processor, cfg *Rep
 	if err != nil {
 		return nil, err
 	}
-	stands, err := groupStands(ctx, p.Store(), cfg.Group, topic)
+	stands, err := operate.Of(p.Store()).PositionsIn(ctx, cfg.Group, topic.Name, topic.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -144,21 +144,4 @@ func (r *Reader) lost(topic string, partition int32, from, to int64) error {
 	}
 	return fmt.Errorf("messages %d to %d of partition %d are not in Kafka any more: begin at %d or at earliest, or continue on loss",
 		from, to-1, partition, to)
-}
-
-// groupStands is where a group stands in a topic as it is now, by partition. A position in a topic that was deleted since
-// says nothing.
-func groupStands(ctx context.Context, store *dedup.Store, group string, topic wire.Topic) (map[int32]int64, error) {
-	positions, err := operate.Of(store).Positions(ctx, group)
-	if err != nil {
-		return nil, err
-	}
-	stands := map[int32]int64{}
-	for _, p := range positions {
-		other := p.TopicID != uuid.Nil && topic.ID != uuid.Nil && p.TopicID != topic.ID
-		if p.Topic == topic.Name && p.Next >= 0 && !other {
-			stands[p.Partition] = p.Next
-		}
-	}
-	return stands, nil
 }

@@ -1,16 +1,17 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/google/uuid"
 
-	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
@@ -59,11 +60,15 @@ func (c *Cluster) planReset(ctx context.Context, store *dedup.Store, group, topi
 	if err := c.requireEmpty(ctx, group); err != nil {
 		return nil, err
 	}
-	target, facts, err := c.find(ctx, topic, to)
+	target, err := c.find(ctx, topic, to)
 	if err != nil {
 		return nil, err
 	}
-	stands, err := groupStands(ctx, store, group, facts)
+	id, err := c.topicID(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	stands, err := operate.Of(store).PositionsIn(ctx, group, topic, id)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +83,7 @@ func (c *Cluster) planReset(ctx context.Context, store *dedup.Store, group, topi
 	if !known && partitions != nil {
 		return nil, errors.New("the group has no position in it yet: reset all partitions, or have them begun by a first start")
 	}
-	plan := &Reset{Group: group, Topic: topic, TopicID: facts.ID}
+	plan := &Reset{Group: group, Topic: topic, TopicID: id}
 	for _, at := range offsets {
 		if partitions == nil || slices.Contains(partitions, at.Partition) {
 			plan.Partitions = append(plan.Partitions, resetOf(at, orNone(stands, at.Partition), target[at.Partition]))
@@ -106,23 +111,32 @@ func missing(partitions []int32, found []GroupOffset) error {
 	var faults []error
 	for _, id := range partitions {
 		if !slices.ContainsFunc(found, func(o GroupOffset) bool { return o.Partition == id }) {
-			faults = append(faults, fmt.Errorf("partition %d %w", id, errMissing))
+			faults = append(faults, fmt.Errorf("partition %d does not exist", id))
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// find is Reader.Find with an end, and with what the cluster tells of the topic.
-func (c *Cluster) find(ctx context.Context, topic string, place Place) (map[int32]int64, wire.Topic, error) {
+// find is Reader.Find with an end.
+func (c *Cluster) find(ctx context.Context, topic string, place Place) (map[int32]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*c.cfg.RequestTimeout)
 	defer cancel()
-	r := &Reader{cfg: c.cfg, transport: c.transport, wire: c.wire}
-	facts, _, err := r.lookUp(ctx, topic, nil, wire.LatestOffset)
+	r, err := NewReader(ReaderConfig{Connection: c.cfg.Connection, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		return nil, facts, err
+		return nil, err
 	}
-	offsets, err := r.Find(ctx, topic, place)
-	return offsets, facts, err
+	defer r.Close()
+	return r.Find(ctx, topic, place)
+}
+
+// topicID is the topic's as it is now.
+func (c *Cluster) topicID(ctx context.Context, topic string) (id uuid.UUID, err error) {
+	err = c.patiently(ctx, func() error {
+		found, err := c.wire.Metadata(ctx, []string{topic})
+		id = found[topic].ID
+		return cmp.Or(err, found[topic].Err)
+	})
+	return id, err
 }
 
 // Reset moves the group: first its positions in Postgres, with a note in the audit, then its offsets in Kafka. A group

@@ -16,8 +16,6 @@ import (
 	"github.com/firstseen/firstseen/dedup/instruments"
 )
 
-const scope = "github.com/firstseen/firstseen/consumer"
-
 // processOperation is what the semantic conventions call it.
 const processOperation = "process"
 
@@ -51,9 +49,9 @@ func newTelemetry(cfg *Config) *telemetry {
 	if tracers == nil {
 		tracers = otel.GetTracerProvider()
 	}
-	m := meters.Meter(scope)
+	m := meters.Meter(fetch.Scope)
 	t := &telemetry{
-		tracer: tracers.Tracer(scope), meter: m,
+		tracer: tracers.Tracer(fetch.Scope), meter: m,
 		consumed: instruments.Consumed.Counter(m), failures: instruments.BatchFailures.Counter(m),
 		rebalances: instruments.Rebalances.Counter(m), fences: instruments.Fences.Counter(m),
 		process: instruments.ProcessDuration.Histogram(m), batch: instruments.BatchSize.Histogram(m),

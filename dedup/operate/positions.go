@@ -77,6 +77,23 @@ func (in *Inbox) Positions(ctx context.Context, consumer string) ([]Position, er
 	return found, nil
 }
 
+// PositionsIn is where a consumer stands in a topic as it is now, by partition. A position in a topic of that name that
+// was deleted since says nothing.
+func (in *Inbox) PositionsIn(ctx context.Context, consumer, topic string, topicID uuid.UUID) (map[int32]int64, error) {
+	positions, err := in.Positions(ctx, consumer)
+	if err != nil {
+		return nil, err
+	}
+	next := map[int32]int64{}
+	for _, p := range positions {
+		other := p.TopicID != uuid.Nil && topicID != uuid.Nil && p.TopicID != topicID
+		if p.Topic == topic && p.Next >= 0 && !other {
+			next[p.Partition] = p.Next
+		}
+	}
+	return next, nil
+}
+
 // AllPositions lists the positions of all consumers of the schema, whichever inbox they use, by consumer, topic and
 // partition: up to a limit, and all of them where it is 0.
 func (in *Inbox) AllPositions(ctx context.Context, limit int) ([]Position, error) {

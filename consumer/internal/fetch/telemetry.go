@@ -13,6 +13,9 @@ import (
 	"github.com/firstseen/firstseen/dedup/instruments"
 )
 
+// Scope is the name that all of this is measured and traced under.
+const Scope = "github.com/firstseen/firstseen/consumer"
+
 // Operation is what the semantic conventions call it.
 const Operation = "poll"
 
