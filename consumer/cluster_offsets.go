@@ -55,7 +55,7 @@ func (c *Cluster) Offsets(ctx context.Context, group string, topics []string) ([
 	}
 	found := make([]GroupOffset, len(parts))
 	for i, tp := range parts {
-		found[i] = GroupOffset{Topic: tp.Topic, Partition: tp.Partition, Committed: committedOrNone(committed, tp),
+		found[i] = GroupOffset{Topic: tp.Topic, Partition: tp.Partition, Committed: wire.OffsetIn(committed, tp),
 			Earliest: orNone(earliest, tp), Stable: orNone(stable, tp), End: orNone(end, tp)}
 	}
 	return found, errors.Join(faults...)
@@ -65,14 +65,6 @@ func (c *Cluster) Offsets(ctx context.Context, group string, topics []string) ([
 func orNone[K comparable](offsets map[K]int64, at K) int64 {
 	if offset, ok := offsets[at]; ok {
 		return offset
-	}
-	return -1
-}
-
-// committedOrNone is the committed offset there, or -1.
-func committedOrNone(committed map[wire.TopicPartition]wire.Reading, at wire.TopicPartition) int64 {
-	if r, ok := committed[at]; ok {
-		return r.Offset
 	}
 	return -1
 }

@@ -320,7 +320,7 @@ func (o *offsets) takeBack(tp wire.TopicPartition) {
 func (o *offsets) of(tp wire.TopicPartition) (done, committed int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return committedOrNone(o.done, tp), committedOrNone(o.committed, tp)
+	return wire.OffsetIn(o.done, tp), wire.OffsetIn(o.committed, tp)
 }
 
 // toCommit gives what is processed beyond what is committed: offsets are never moved back, whatever Postgres says.

@@ -40,6 +40,14 @@ func (w *Client) CommittedOffsets(ctx context.Context, group string, parts []Top
 	return found, nil
 }
 
+// OffsetIn is the offset there, or -1.
+func OffsetIn(readings map[TopicPartition]Reading, at TopicPartition) int64 {
+	if r, ok := readings[at]; ok {
+		return r.Offset
+	}
+	return -1
+}
+
 func readCommitted(parts []TopicPartition, answer *kmsg.OffsetFetchResponse) (map[TopicPartition]Reading, error) {
 	found := make(map[TopicPartition]Reading, len(parts))
 	left := make(map[TopicPartition]error, len(parts))
