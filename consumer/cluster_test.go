@@ -13,12 +13,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/cluster"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 )
 
-func newCluster(t testing.TB, addr string) *consumer.Cluster {
+func newCluster(t testing.TB, addr string) *cluster.Cluster {
 	t.Helper()
-	c, err := consumer.NewCluster(consumer.ClusterConfig{Connection: consumer.Connection{Brokers: []string{addr}},
+	c, err := cluster.New(cluster.Config{Connection: consumer.Connection{Brokers: []string{addr}},
 		Logger: logger()})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
@@ -45,7 +46,7 @@ func TestClusterTellsWhereAGroupStands(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, got, 2)
 		end := consumertest.EndOffset(t, addr, topic, 0)
-		require.Equal(t, consumer.GroupOffset{Topic: topic, Committed: 2, Earliest: 0, Stable: 3, End: end}, got[0])
+		require.Equal(t, cluster.GroupOffset{Topic: topic, Committed: 2, Earliest: 0, Stable: 3, End: end}, got[0])
 		require.Equal(t, topic, got[1].Topic)
 		require.EqualValues(t, 1, got[1].Partition)
 		require.EqualValues(t, -1, got[1].Committed)
@@ -65,7 +66,7 @@ func TestClusterMovesOnlyAGroupWithoutMembers(t *testing.T) {
 		consumertest.CreateTopic(t, addr, topic, 2)
 		group, err := c.Group(t.Context(), name)
 		require.NoError(t, err)
-		require.Equal(t, consumer.Group{State: "Dead"}, group)
+		require.Equal(t, cluster.Group{State: "Dead"}, group)
 
 		member, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.ConsumerGroup(name), kgo.ConsumeTopics(topic),
 			kgo.ClientID("someone"),
@@ -81,12 +82,12 @@ func TestClusterMovesOnlyAGroupWithoutMembers(t *testing.T) {
 		m := group.Members[0]
 		require.Equal(t, "someone", m.ClientID)
 		require.NotEmpty(t, m.Host)
-		require.Equal(t, []consumer.TopicPartition{{Topic: topic, Partition: 0}, {Topic: topic, Partition: 1}}, m.Partitions)
+		require.Equal(t, []cluster.TopicPartition{{Topic: topic, Partition: 0}, {Topic: topic, Partition: 1}}, m.Partitions)
 		require.Equal(t, m, group.Owner(topic, 1))
 		require.Zero(t, group.Owner(topic, 2))
 
 		err = c.CommitOffsets(t.Context(), name, topic, map[int32]int64{1: 7})
-		require.ErrorIs(t, err, consumer.ErrGroupInUse)
+		require.ErrorIs(t, err, cluster.ErrGroupInUse)
 		require.Equal(t, consumertest.NoOffset, int(consumertest.CommittedOffset(t, addr, name, topic, 1)))
 
 		member.Close()
@@ -114,11 +115,11 @@ func TestClusterTellsTheSettingsOfTopics(t *testing.T) {
 		require.NoError(t, got[0].Hidden)
 		require.EqualValues(t, -1, got[0].Retention)
 		require.Equal(t, "compact", got[0].Cleanup)
-		require.Equal(t, consumer.TopicFacts{Name: missing, Missing: true}, got[1])
+		require.Equal(t, cluster.TopicFacts{Name: missing, Missing: true}, got[1])
 		require.NotEqual(t, uuid.Nil, got[2].ID)
 		require.Positive(t, got[2].Replicas)
 		got[2].ID, got[2].Replicas = uuid.Nil, 0
-		require.Equal(t, consumer.TopicFacts{Name: day, Partitions: 3, Retention: 24 * time.Hour, RetentionBytes: 1_000_000,
+		require.Equal(t, cluster.TopicFacts{Name: day, Partitions: 3, Retention: 24 * time.Hour, RetentionBytes: 1_000_000,
 			Segment: time.Hour, Cleanup: "delete", MinInsync: 1, MaxMessageBytes: 2_000_000}, got[2])
 
 		settings, err := c.Settings(t.Context())
@@ -148,20 +149,20 @@ func TestClusterSaysWhatItMayNotSee(t *testing.T) {
 	deny(kerr.TopicAuthorizationFailed, kmsg.DescribeConfigs)
 	facts, err := c.Topics(t.Context(), []string{topic})
 	require.NoError(t, err)
-	require.ErrorIs(t, facts[0].Hidden, consumer.ErrNotAllowed)
+	require.ErrorIs(t, facts[0].Hidden, cluster.ErrNotAllowed)
 	require.Equal(t, 2, facts[0].Partitions)
 
 	settings, err := c.Settings(t.Context())
 	require.NoError(t, err)
-	require.ErrorIs(t, settings.Hidden, consumer.ErrNotAllowed)
+	require.ErrorIs(t, settings.Hidden, cluster.ErrNotAllowed)
 
 	deny(kerr.GroupAuthorizationFailed, kmsg.DescribeGroups)
 	_, err = c.Group(t.Context(), "payments")
-	require.ErrorIs(t, err, consumer.ErrNotAllowed)
+	require.ErrorIs(t, err, cluster.ErrNotAllowed)
 
 	deny(kerr.GroupAuthorizationFailed, kmsg.OffsetFetch)
 	offsets, err := c.Offsets(t.Context(), "payments", []string{topic})
-	require.ErrorIs(t, err, consumer.ErrNotAllowed)
+	require.ErrorIs(t, err, cluster.ErrNotAllowed)
 	require.Len(t, offsets, 2)
 	require.EqualValues(t, 0, offsets[0].End)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/cluster"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
@@ -38,7 +39,7 @@ func stopped(t *testing.T, addr string) *stage {
 	return s
 }
 
-func (s *stage) plan(to consumer.Place, partitions ...int32) *consumer.Reset {
+func (s *stage) plan(to consumer.Place, partitions ...int32) *cluster.Reset {
 	s.t.Helper()
 	plan, err := newCluster(s.t, s.addr).PlanReset(context.Background(), s.store(), s.group, s.topic, to, partitions)
 	require.NoError(s.t, err)
@@ -55,7 +56,7 @@ func TestResetBackHasMessagesReadAgainWithoutEffect(t *testing.T) {
 	onBrokers(t, func(t *testing.T, addr string) {
 		s := stopped(t, addr)
 		plan := s.plan(consumer.OffsetPlace(3), 1)
-		require.Equal(t, []consumer.ResetPartition{{Partition: 1, Position: 10, Committed: 10, From: 10, To: 3, Again: 7}}, plan.Partitions)
+		require.Equal(t, []cluster.ResetPartition{{Partition: 1, Position: 10, Committed: 10, From: 10, To: 3, Again: 7}}, plan.Partitions)
 		require.Equal(t, 10, s.position(1), "a plan moves nothing")
 
 		require.NoError(t, newCluster(t, addr).Reset(t.Context(), s.store(), plan, nightShift))
@@ -103,10 +104,10 @@ func TestResetIsRefusedWhileTheGroupHasMembers(t *testing.T) {
 	stop := s.start(s.consumer(nil))
 	s.caughtUp()
 	_, err := c.PlanReset(t.Context(), s.store(), s.group, s.topic, consumer.EarliestPlace(), nil)
-	require.ErrorIs(t, err, consumer.ErrGroupInUse)
+	require.ErrorIs(t, err, cluster.ErrGroupInUse)
 	require.ErrorContains(t, err, "2 of "+s.topic)
-	plan := &consumer.Reset{Group: s.group, Topic: s.topic, Partitions: []consumer.ResetPartition{{Partition: 0, To: 3}}}
-	require.ErrorIs(t, c.Reset(t.Context(), s.store(), plan, nightShift), consumer.ErrGroupInUse)
+	plan := &cluster.Reset{Group: s.group, Topic: s.topic, Partitions: []cluster.ResetPartition{{Partition: 0, To: 3}}}
+	require.ErrorIs(t, c.Reset(t.Context(), s.store(), plan, nightShift), cluster.ErrGroupInUse)
 	stop()
 	require.Equal(t, 10, s.position(0))
 	require.Zero(t, s.count(`select count(*) from firstseen.audit`))
@@ -179,7 +180,7 @@ func TestStandingIsWhatPostgresAndKafkaSay(t *testing.T) {
 	p := standing.Partitions[1]
 	require.NotEmpty(t, p.Owner)
 	p.Owner = ""
-	require.Equal(t, consumer.PartitionStanding{GroupOffset: consumer.GroupOffset{Topic: s.topic, Partition: 1, Committed: 10, Stable: 15, End: 15}, LeaderEpoch: new(int32(0)),
+	require.Equal(t, cluster.PartitionStanding{GroupOffset: cluster.GroupOffset{Topic: s.topic, Partition: 1, Committed: 10, Stable: 15, End: 15}, LeaderEpoch: new(int32(0)),
 		Position: 10, Lag: 5}, p)
 
 	s.start(s.consumer(nil))
@@ -209,7 +210,7 @@ func TestStandingAndResetEndAtTheLastStableOffset(t *testing.T) {
 
 		for _, place := range []consumer.Place{consumer.LatestPlace(), consumer.OffsetPlace(20)} {
 			plan := s.plan(place, 0)
-			require.Equal(t, []consumer.ResetPartition{{Partition: 0, Position: 10, Committed: 10, From: 10, To: 15, Skipped: 5}}, plan.Partitions)
+			require.Equal(t, []cluster.ResetPartition{{Partition: 0, Position: 10, Committed: 10, From: 10, To: 15, Skipped: 5}}, plan.Partitions)
 		}
 		within := *s.plan(consumer.LatestPlace(), 0)
 		within.Partitions[0].To = 18 // as a group that was taken over may stand

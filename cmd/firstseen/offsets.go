@@ -18,6 +18,7 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/cluster"
 	"github.com/firstseen/firstseen/dedup"
 )
 
@@ -53,7 +54,7 @@ func (c *clusterOf) config() (*config.Live, error) {
 }
 
 // with runs do on the group's cluster and inbox, until it is done or a signal comes.
-func (c *clusterOf) with(cmd *cobra.Command, do func(context.Context, config.Config, *consumer.Cluster,
+func (c *clusterOf) with(cmd *cobra.Command, do func(context.Context, config.Config, *cluster.Cluster,
 	*dedup.Store) error) error {
 	live, err := c.config()
 	if err != nil {
@@ -89,8 +90,8 @@ func (c *clusterOf) with(cmd *cobra.Command, do func(context.Context, config.Con
 }
 
 // newCluster asks the brokers that the consumer would.
-func newCluster(s consumer.Config) (*consumer.Cluster, error) {
-	return consumer.NewCluster(consumer.ClusterConfig{Connection: s.Connection, Logger: s.Logger})
+func newCluster(s consumer.Config) (*cluster.Cluster, error) {
+	return cluster.New(cluster.Config{Connection: s.Connection, Logger: s.Logger})
 }
 
 func newOffsets() *cobra.Command {
@@ -130,7 +131,7 @@ Exit codes: 0 shown, 1 it failed, or a topic does not exist or is denied, and th
 		Example: `  firstseen offsets show
   firstseen offsets show orders --json | jq '[.partitions[].lag] | add'`,
 		RunE: func(cmd *cobra.Command, topics []string) error {
-			return c.with(cmd, func(ctx context.Context, cfg config.Config, cluster *consumer.Cluster,
+			return c.with(cmd, func(ctx context.Context, cfg config.Config, cluster *cluster.Cluster,
 				store *dedup.Store) error {
 				s, failed := cluster.Standing(ctx, store, cfg.Group, orAll(topics, cfg))
 				if failed != nil && len(s.Partitions) == 0 {
@@ -147,9 +148,9 @@ Exit codes: 0 shown, 1 it failed, or a topic does not exist or is denied, and th
 }
 
 // missingTopic finds a topic that was asked for and is not there.
-func missingTopic(asked []string, s *consumer.Standing) error {
+func missingTopic(asked []string, s *cluster.Standing) error {
 	for _, topic := range asked {
-		if !slices.ContainsFunc(s.Partitions, func(p consumer.PartitionStanding) bool { return p.Topic == topic }) {
+		if !slices.ContainsFunc(s.Partitions, func(p cluster.PartitionStanding) bool { return p.Topic == topic }) {
 			return fmt.Errorf("topic %s does not exist in Kafka", topic)
 		}
 	}
@@ -160,17 +161,17 @@ func topicNames(cfg config.Config) []string {
 	return mapped(cfg.Topics, func(t config.Topic) string { return t.Name })
 }
 
-func printStandingJSON(out io.Writer, group string, s *consumer.Standing) error {
+func printStandingJSON(out io.Writer, group string, s *cluster.Standing) error {
 	return printJSON(out, standingJSON(group, s))
 }
 
-func standingJSON(group string, s *consumer.Standing) map[string]any {
+func standingJSON(group string, s *cluster.Standing) map[string]any {
 	return map[string]any{
 		"group": group, "state": s.Group.State,
-		"members": mapped(s.Group.Members, func(m consumer.Member) map[string]any {
+		"members": mapped(s.Group.Members, func(m cluster.Member) map[string]any {
 			return map[string]any{"id": m.ID, "client_id": m.ClientID, "host": m.Host}
 		}),
-		"partitions": mapped(s.Partitions, func(p consumer.PartitionStanding) map[string]any {
+		"partitions": mapped(s.Partitions, func(p cluster.PartitionStanding) map[string]any {
 			return map[string]any{"topic": p.Topic, "partition": p.Partition, "position": offsetJSON(p.Position),
 				"leader_epoch": p.LeaderEpoch,
 				"committed":    offsetJSON(p.Committed), "start": offsetJSON(p.Earliest), "stable": offsetJSON(p.Stable),
@@ -187,7 +188,7 @@ func offsetJSON(offset int64) any {
 	return offset
 }
 
-func printStanding(out io.Writer, group string, s *consumer.Standing) error {
+func printStanding(out io.Writer, group string, s *cluster.Standing) error {
 	_, _ = fmt.Fprintf(out, "group %s: %s, %s\n\n", group, s.Group.State, counted(len(s.Group.Members), "member"))
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "PARTITION\tPOSITION\tCOMMITTED\tSTART\tSTABLE\tEND\tLAG\tOWNER")
@@ -206,7 +207,7 @@ func offsetText(offset int64) string {
 	return strconv.FormatInt(offset, 10)
 }
 
-func ownerText(p *consumer.PartitionStanding) string {
+func ownerText(p *cluster.PartitionStanding) string {
 	switch {
 	case p.Member.ID != "":
 		return brief(p.Member.ClientID+" at "+strings.TrimPrefix(p.Member.Host, "/"), 60)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/cluster"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
@@ -86,7 +87,7 @@ func (r *reset) run(cmd *cobra.Command, topic string) error {
 	case r.by.Why == "" && !r.dry:
 		return usage(cmd, "--why is required: it is kept in the audit")
 	}
-	return r.with(cmd, func(ctx context.Context, cfg config.Config, cluster *consumer.Cluster, store *dedup.Store) error {
+	return r.with(cmd, func(ctx context.Context, cfg config.Config, cluster *cluster.Cluster, store *dedup.Store) error {
 		plan, err := cluster.PlanReset(ctx, store, cfg.Group, topic, to, r.partitions)
 		if err != nil {
 			return err
@@ -114,7 +115,7 @@ func (r *reset) run(cmd *cobra.Command, topic string) error {
 }
 
 // printReset says what a reset means; quiet: only where it skips messages.
-func printReset(out io.Writer, plan *consumer.Reset, quiet bool) {
+func printReset(out io.Writer, plan *cluster.Reset, quiet bool) {
 	if !quiet {
 		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		_, _ = fmt.Fprintln(table, "PARTITION\tPOSITION\tCOMMITTED\tFROM\tTO\tMEANS")
@@ -130,7 +131,7 @@ func printReset(out io.Writer, plan *consumer.Reset, quiet bool) {
 	}
 }
 
-func meaning(p *consumer.ResetPartition) string {
+func meaning(p *cluster.ResetPartition) string {
 	switch {
 	case p.From < 0:
 		return "begins there"
@@ -142,9 +143,9 @@ func meaning(p *consumer.ResetPartition) string {
 	return "no message skipped or read again"
 }
 
-func resetJSON(plan *consumer.Reset, dry bool) map[string]any {
+func resetJSON(plan *cluster.Reset, dry bool) map[string]any {
 	return map[string]any{"group": plan.Group, "topic": plan.Topic, "dry_run": dry,
-		"partitions": mapped(plan.Partitions, func(p consumer.ResetPartition) map[string]any {
+		"partitions": mapped(plan.Partitions, func(p cluster.ResetPartition) map[string]any {
 			return map[string]any{"partition": p.Partition, "position": offsetJSON(p.Position),
 				"committed": offsetJSON(p.Committed),
 				"from":      offsetJSON(p.From), "to": p.To, "skipped": p.Skipped, "again": p.Again}

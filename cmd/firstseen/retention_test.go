@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/cluster"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 )
 
@@ -28,7 +29,7 @@ func newShortShop(t *testing.T) *shop {
 // so of those that were killed.
 func (s *shop) setBack() {
 	s.t.Helper()
-	cluster, err := consumer.NewCluster(consumer.ClusterConfig{Connection: consumer.Connection{Brokers: []string{s.addr}}})
+	cluster, err := cluster.New(cluster.Config{Connection: consumer.Connection{Brokers: []string{s.addr}}})
 	require.NoError(s.t, err)
 	defer cluster.Close()
 	client, err := kgo.NewClient(kgo.SeedBrokers(s.addr))

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/cluster"
 )
 
 var clusterChecks = []Check{
@@ -46,7 +46,7 @@ func kafkaVersion(ctx context.Context, p *target, r *report) error {
 	if err != nil {
 		return err
 	}
-	there := slices.DeleteFunc(slices.Clone(facts), func(f consumer.TopicFacts) bool { return f.Missing })
+	there := slices.DeleteFunc(slices.Clone(facts), func(f cluster.TopicFacts) bool { return f.Missing })
 	major, minor, known := parseVersion(p.settings.Version)
 	switch {
 	case len(there) == 0:
@@ -89,7 +89,7 @@ func kafkaAutoCreate(_ context.Context, p *target, r *report) error {
 }
 
 // facts gives the topics of the config that exist; the dead letter topic is the last, if there is one.
-func (p *target) facts(ctx context.Context) ([]consumer.TopicFacts, error) {
+func (p *target) facts(ctx context.Context) ([]cluster.TopicFacts, error) {
 	if p.topics != nil {
 		return p.topics, nil
 	}
@@ -101,7 +101,7 @@ func (p *target) facts(ctx context.Context) ([]consumer.TopicFacts, error) {
 		return nil, errors.New("the config names no topic")
 	}
 	found, err := p.cluster.Topics(ctx, names)
-	if errors.Is(err, consumer.ErrNotAllowed) && len(found) == len(names) {
+	if errors.Is(err, cluster.ErrNotAllowed) && len(found) == len(names) {
 		err = nil // each says so itself
 	}
 	if err == nil {
@@ -119,7 +119,7 @@ func (p *target) topicNames() []string {
 }
 
 // eachRead calls do with each topic that is read and exists, and whose settings are told. Others are reported.
-func (p *target) eachRead(ctx context.Context, r *report, do func(consumer.TopicFacts)) error {
+func (p *target) eachRead(ctx context.Context, r *report, do func(cluster.TopicFacts)) error {
 	facts, err := p.facts(ctx)
 	if err != nil {
 		return err

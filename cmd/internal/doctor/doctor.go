@@ -21,7 +21,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/cluster"
 )
 
 // Level is how bad a finding is.
@@ -213,7 +213,7 @@ func advice(err error) string {
 		return "Run it again with --only and a longer --timeout."
 	case errors.Is(err, errNotShown), errors.As(err, &pg) && pg.Code == "42501": // insufficient_privilege
 		return "Run it as a role that may see this: a member of firstseen_operator, and of pg_monitor for what other sessions do."
-	case errors.Is(err, consumer.ErrNotAllowed):
+	case errors.Is(err, cluster.ErrNotAllowed):
 		return "Allow it by an ACL: Describe on the topics and the group, DescribeConfigs on the topics and the cluster."
 	}
 	return ""

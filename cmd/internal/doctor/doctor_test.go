@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
-	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/cluster"
 	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/migrations"
 )
@@ -156,7 +156,7 @@ func TestWhatCanNotBeCheckedSaysSoAndStopsNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, string(text), "hunter2")
 	require.Contains(t, string(text), `"level":"fault"`)
-	require.Contains(t, advice(fmt.Errorf("topics: %w", consumer.ErrNotAllowed)), "ACL")
+	require.Contains(t, advice(fmt.Errorf("topics: %w", cluster.ErrNotAllowed)), "ACL")
 }
 
 // What a check for this build finds in another schema means nothing, and its advice would do harm.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/cluster"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
@@ -55,7 +55,7 @@ var groupChecks = []Check{
 }
 
 // members describes the group.
-func (p *target) members(ctx context.Context) (consumer.Group, error) {
+func (p *target) members(ctx context.Context) (cluster.Group, error) {
 	return p.cluster.Group(ctx, p.Config.Group)
 }
 
@@ -98,21 +98,21 @@ func groupOwners(ctx context.Context, p *target, r *report) error {
 }
 
 // positionsByPartition are those of the config's group.
-func (p *target) positionsByPartition(ctx context.Context) (map[consumer.TopicPartition]operate.Position, error) {
+func (p *target) positionsByPartition(ctx context.Context) (map[cluster.TopicPartition]operate.Position, error) {
 	list, err := p.inbox.Positions(ctx, p.Config.Group)
-	at := make(map[consumer.TopicPartition]operate.Position, len(list))
+	at := make(map[cluster.TopicPartition]operate.Position, len(list))
 	for _, s := range list {
-		at[consumer.TopicPartition{Topic: s.Topic, Partition: s.Partition}] = s
+		at[cluster.TopicPartition{Topic: s.Topic, Partition: s.Partition}] = s
 	}
 	return at, err
 }
 
-func (p *target) offsets(ctx context.Context) ([]consumer.GroupOffset, error) {
+func (p *target) offsets(ctx context.Context) ([]cluster.GroupOffset, error) {
 	return p.cluster.Offsets(ctx, p.Config.Group, p.topicNames())
 }
 
-func of(o consumer.GroupOffset) consumer.TopicPartition {
-	return consumer.TopicPartition{Topic: o.Topic, Partition: o.Partition}
+func of(o cluster.GroupOffset) cluster.TopicPartition {
+	return cluster.TopicPartition{Topic: o.Topic, Partition: o.Partition}
 }
 
 func groupPositions(ctx context.Context, p *target, r *report) error {
@@ -131,7 +131,7 @@ func groupPositions(ctx context.Context, p *target, r *report) error {
 }
 
 // next is where the group goes on in a partition: where it committed, or at the first message.
-func next(o consumer.GroupOffset) int64 {
+func next(o cluster.GroupOffset) int64 {
 	if o.Committed >= 0 {
 		return o.Committed
 	}
@@ -145,7 +145,7 @@ func groupLag(ctx context.Context, p *target, r *report) error {
 	}
 	offsets, err := p.offsets(ctx)
 	var total, worst int64
-	var where consumer.GroupOffset
+	var where cluster.GroupOffset
 	for _, o := range offsets {
 		lag := max(0, o.End-next(o))
 		if total += lag; lag > worst {
@@ -166,7 +166,7 @@ func groupLoss(ctx context.Context, p *target, r *report) error {
 	if err != nil {
 		return err
 	}
-	err = p.eachRead(ctx, r, func(f consumer.TopicFacts) {
+	err = p.eachRead(ctx, r, func(f cluster.TopicFacts) {
 		oldest, err := p.cluster.Oldest(ctx, f.Name)
 		if err != nil {
 			r.notChecked(err)
@@ -182,7 +182,7 @@ func groupLoss(ctx context.Context, p *target, r *report) error {
 	return err
 }
 
-func (p *target) judgeLoss(r *report, f consumer.TopicFacts, o consumer.GroupOffset, oldest time.Time) {
+func (p *target) judgeLoss(r *report, f cluster.TopicFacts, o cluster.GroupOffset, oldest time.Time) {
 	const nearly = 0.8
 	switch gone := o.Earliest - o.Committed; {
 	case o.Committed < 0 || gone <= 0:
@@ -213,7 +213,7 @@ func groupTransactions(ctx context.Context, p *target, r *report) error {
 	if err != nil {
 		return err
 	}
-	stalled := map[consumer.TopicPartition]int64{}
+	stalled := map[cluster.TopicPartition]int64{}
 	for _, o := range before {
 		if o.Stable >= 0 && o.Stable < o.End {
 			stalled[of(o)] = o.Stable
@@ -269,13 +269,13 @@ type standing struct{ committed, position int64 }
 
 // ahead gives the partitions whose committed offset is higher than their position, or that have an offset and no
 // position.
-func (p *target) ahead(ctx context.Context) (map[consumer.TopicPartition]standing, error) {
+func (p *target) ahead(ctx context.Context) (map[cluster.TopicPartition]standing, error) {
 	offsets, err := p.offsets(ctx)
 	if err != nil {
 		return nil, err
 	}
 	positions, err := p.positionsByPartition(ctx) // after the offsets, see groupDatabases
-	found := map[consumer.TopicPartition]standing{}
+	found := map[cluster.TopicPartition]standing{}
 	for _, o := range offsets {
 		at, known := positions[of(o)]
 		if !known {

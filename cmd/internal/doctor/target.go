@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
-	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/cluster"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/migrations"
@@ -84,10 +84,10 @@ type target struct {
 	inbox    *operate.Inbox
 	inboxErr error
 
-	cluster    *consumer.Cluster
+	cluster    *cluster.Cluster
 	clusterErr error
-	settings   *consumer.Settings
-	topics     []consumer.TopicFacts
+	settings   *cluster.Settings
+	topics     []cluster.TopicFacts
 }
 
 func newTarget(c Case) *target {
@@ -230,7 +230,7 @@ func (p *target) join(ctx context.Context) error {
 			return err
 		}
 		conf.RequestTimeout = p.Timeout * 8 / 10
-		p.cluster, err = consumer.NewCluster(consumer.ClusterConfig{Connection: conf.Connection, Logger: conf.Logger})
+		p.cluster, err = cluster.New(cluster.Config{Connection: conf.Connection, Logger: conf.Logger})
 		if err != nil {
 			return err
 		}

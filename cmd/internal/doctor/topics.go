@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/cluster"
 )
 
 var topicChecks = []Check{
@@ -70,7 +70,7 @@ func topicsExist(ctx context.Context, p *target, r *report) error {
 		switch {
 		case f.Missing:
 			r.fault("the topic %s does not exist", f.Name)
-		case f.Partitions == 0 && errors.Is(f.Hidden, consumer.ErrNotAllowed):
+		case f.Partitions == 0 && errors.Is(f.Hidden, cluster.ErrNotAllowed):
 			r.fault("the brokers deny the topic %s to this client", f.Name)
 		}
 	}
@@ -144,7 +144,7 @@ func topicsReplicated(ctx context.Context, p *target, r *report) error {
 }
 
 func topicsInsync(ctx context.Context, p *target, r *report) error {
-	return p.eachRead(ctx, r, func(f consumer.TopicFacts) {
+	return p.eachRead(ctx, r, func(f cluster.TopicFacts) {
 		if f.Replicas > 1 && f.MinInsync < 2 {
 			r.warn("the topic %s has %d replicas and min.insync.replicas %d", f.Name, f.Replicas, f.MinInsync)
 		}
@@ -153,7 +153,7 @@ func topicsInsync(ctx context.Context, p *target, r *report) error {
 }
 
 func topicsCompacted(ctx context.Context, p *target, r *report) error {
-	return p.eachRead(ctx, r, func(f consumer.TopicFacts) {
+	return p.eachRead(ctx, r, func(f cluster.TopicFacts) {
 		if strings.Contains(f.Cleanup, "compact") {
 			r.warn("the topic %s has cleanup.policy %s", f.Name, f.Cleanup)
 		}
@@ -164,7 +164,7 @@ func topicsCompacted(ctx context.Context, p *target, r *report) error {
 // topicsOutliveIDs holds how long a topic may bring a message again against how long its handlers' IDs are kept.
 func topicsOutliveIDs(ctx context.Context, p *target, r *report) error {
 	kept := p.Config.Retention
-	err := p.eachRead(ctx, r, func(f consumer.TopicFacts) {
+	err := p.eachRead(ctx, r, func(f cluster.TopicFacts) {
 		for _, h := range p.handlersOf(f.Name) {
 			ids, own := kept.Handlers[h]
 			if !own {
@@ -185,7 +185,7 @@ func topicsOutliveIDs(ctx context.Context, p *target, r *report) error {
 	return err
 }
 
-func forHowLong(f consumer.TopicFacts) string {
+func forHowLong(f cluster.TopicFacts) string {
 	if f.Retention < 0 || strings.Contains(f.Cleanup, "compact") {
 		return "for ever"
 	}
@@ -221,7 +221,7 @@ func deadLetterTopic(ctx context.Context, p *target, r *report) error {
 	case dead.Hidden != nil:
 		return dead.Hidden
 	}
-	err = p.eachRead(ctx, r, func(f consumer.TopicFacts) {
+	err = p.eachRead(ctx, r, func(f cluster.TopicFacts) {
 		if f.MaxMessageBytes > dead.MaxMessageBytes {
 			r.warn("%s takes messages up to %d bytes and %s up to %d", dead.Name, dead.MaxMessageBytes, f.Name,
 				f.MaxMessageBytes)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/cluster"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
@@ -19,8 +19,8 @@ const clocks = time.Hour
 // topics hold that may come again. All consumers count, for any of them may use the inbox.
 type facts struct {
 	reaches []operate.Position
-	offsets map[place]consumer.GroupOffset
-	topics  map[string]consumer.TopicFacts
+	offsets map[place]cluster.GroupOffset
+	topics  map[string]cluster.TopicFacts
 	oldest  map[string]map[int32]time.Time
 	// faults are what could not be found out.
 	faults []Refusal
@@ -61,7 +61,7 @@ func (k *Keeper) gather(ctx context.Context, settle time.Duration) (*facts, erro
 }
 
 func (k *Keeper) gatherOffsets(ctx context.Context, f *facts) {
-	f.offsets, f.faults = map[place]consumer.GroupOffset{}, nil
+	f.offsets, f.faults = map[place]cluster.GroupOffset{}, nil
 	for name, topics := range f.topicsByConsumer() {
 		offsets, err := k.Cluster.Offsets(ctx, name, topics)
 		if err != nil {
@@ -74,7 +74,7 @@ func (k *Keeper) gatherOffsets(ctx context.Context, f *facts) {
 }
 
 func (k *Keeper) gatherTopics(ctx context.Context, f *facts) {
-	f.topics, f.oldest = map[string]consumer.TopicFacts{}, map[string]map[int32]time.Time{}
+	f.topics, f.oldest = map[string]cluster.TopicFacts{}, map[string]map[int32]time.Time{}
 	names := f.topicNames()
 	found, err := k.Cluster.Topics(ctx, names)
 	if err != nil {

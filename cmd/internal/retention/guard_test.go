@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/cluster"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
@@ -18,11 +18,11 @@ func safe() *facts {
 	now := time.Now()
 	return &facts{
 		reaches: []operate.Position{{Consumer: "group", Topic: "orders", Next: 100}, {Consumer: "group", Topic: "orders", Partition: 1, Next: 0}},
-		offsets: map[place]consumer.GroupOffset{
+		offsets: map[place]cluster.GroupOffset{
 			{"group", "orders", 0}: {Committed: 100, Earliest: 50, Stable: 100, End: 100},
 			{"group", "orders", 1}: {Committed: -1, Earliest: 0, Stable: 0, End: 0},
 		},
-		topics: map[string]consumer.TopicFacts{"orders": {Name: "orders", Cleanup: "delete", Retention: day, Segment: time.Hour}},
+		topics: map[string]cluster.TopicFacts{"orders": {Name: "orders", Cleanup: "delete", Retention: day, Segment: time.Hour}},
 		oldest: map[string]map[int32]time.Time{"orders": {0: now.Add(-day - time.Hour)}},
 	}
 }
@@ -34,13 +34,13 @@ func (f *facts) judge(age time.Duration) []Refusal {
 func TestIDsMayGoWhereNothingCanBringTheirMessagesAgain(t *testing.T) {
 	require.Empty(t, safe().judge(2*day))
 	deleted := safe() // the retention of the topic has taken what was processed
-	deleted.offsets[place{"group", "orders", 0}] = consumer.GroupOffset{Committed: -1, Earliest: 100, Stable: 100, End: 100}
+	deleted.offsets[place{"group", "orders", 0}] = cluster.GroupOffset{Committed: -1, Earliest: 100, Stable: 100, End: 100}
 	require.Empty(t, deleted.judge(2*day))
 }
 
 func TestIDsAreKeptWhereTheirMessagesMayComeAgain(t *testing.T) {
 	at := place{"group", "orders", 0}
-	topic := func(change func(*consumer.TopicFacts)) func(*facts) {
+	topic := func(change func(*cluster.TopicFacts)) func(*facts) {
 		return func(f *facts) {
 			t := f.topics["orders"]
 			change(&t)
@@ -52,14 +52,14 @@ func TestIDsAreKeptWhereTheirMessagesMayComeAgain(t *testing.T) {
 		want   string
 	}{
 		"partition that was never committed": {func(f *facts) {
-			f.offsets[at] = consumer.GroupOffset{Committed: -1, Earliest: 50, Stable: 100, End: 100}
+			f.offsets[at] = cluster.GroupOffset{Committed: -1, Earliest: 50, Stable: 100, End: 100}
 		}, "consumer group has processed orders/0 up to offset 100 and has committed no offset to Kafka"},
 		"killed before the commit": {func(f *facts) {
-			f.offsets[at] = consumer.GroupOffset{Committed: 99, Earliest: 50, Stable: 100, End: 100}
+			f.offsets[at] = cluster.GroupOffset{Committed: 99, Earliest: 50, Stable: 100, End: 100}
 		}, "up to offset 100 and has committed 99 to Kafka"},
 		"group that never came back": {func(f *facts) {
 			f.reaches = append(f.reaches, operate.Position{Consumer: "gone", Topic: "orders", Next: 80})
-			f.offsets[place{"gone", "orders", 0}] = consumer.GroupOffset{Committed: -1, Earliest: 50, Stable: 100, End: 100}
+			f.offsets[place{"gone", "orders", 0}] = cluster.GroupOffset{Committed: -1, Earliest: 50, Stable: 100, End: 100}
 		}, "consumer gone has processed orders/0 up to offset 80 and has committed no offset to Kafka: it would be given those messages again; " +
 			"if it is gone for good, delete its rows from the table positions"},
 		"replay in progress": {func(f *facts) {
@@ -67,14 +67,14 @@ func TestIDsAreKeptWhereTheirMessagesMayComeAgain(t *testing.T) {
 		}, "replay replay/group/x of orders/0 is going on: it is at offset 60 and ends at 90"},
 		"topic of another cluster": {func(f *facts) {
 			f.reaches = append(f.reaches, operate.Position{Consumer: "group", Topic: "elsewhere", Next: 1})
-			f.topics["elsewhere"] = consumer.TopicFacts{Name: "elsewhere", Missing: true}
+			f.topics["elsewhere"] = cluster.TopicFacts{Name: "elsewhere", Missing: true}
 		}, "this cluster has no such partition"},
-		"topic with longer retention": {topic(func(t *consumer.TopicFacts) { t.Retention = 2 * day }), "topic orders may hold messages for 50h0m0s (retention.ms 2d"},
-		"segments that are longer":    {topic(func(t *consumer.TopicFacts) { t.Segment = day }), "topic orders may hold messages for 49h0m0s"},
-		"topic without retention":     {topic(func(t *consumer.TopicFacts) { t.Retention = -1 }), "topic orders keeps messages for ever"},
-		"compacted topic":             {topic(func(t *consumer.TopicFacts) { t.Cleanup = "compact" }), "cleanup.policy is compact"},
-		"compacted and deleted topic": {topic(func(t *consumer.TopicFacts) { t.Cleanup = "compact,delete" }), "cleanup.policy is compact,delete"},
-		"settings that may not be seen": {topic(func(t *consumer.TopicFacts) { t.Hidden = consumer.ErrNotAllowed }),
+		"topic with longer retention": {topic(func(t *cluster.TopicFacts) { t.Retention = 2 * day }), "topic orders may hold messages for 50h0m0s (retention.ms 2d"},
+		"segments that are longer":    {topic(func(t *cluster.TopicFacts) { t.Segment = day }), "topic orders may hold messages for 49h0m0s"},
+		"topic without retention":     {topic(func(t *cluster.TopicFacts) { t.Retention = -1 }), "topic orders keeps messages for ever"},
+		"compacted topic":             {topic(func(t *cluster.TopicFacts) { t.Cleanup = "compact" }), "cleanup.policy is compact"},
+		"compacted and deleted topic": {topic(func(t *cluster.TopicFacts) { t.Cleanup = "compact,delete" }), "cleanup.policy is compact,delete"},
+		"settings that may not be seen": {topic(func(t *cluster.TopicFacts) { t.Hidden = cluster.ErrNotAllowed }),
 			"how long topic orders keeps messages is not known: the cluster's ACLs"},
 		"broker that is late with its deletes": {func(f *facts) { f.oldest["orders"][1] = time.Now().Add(-3 * day) }, "topic orders still holds a message of"},
 		"first message at the very time":       {func(f *facts) { f.oldest["orders"][0] = time.Now().Add(-2*day + clocks/2) }, "(in partition 0)"},

@@ -13,14 +13,14 @@ import (
 	"time"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
-	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/cluster"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // Keeper deletes what retention says of one inbox. It is safe for concurrent use.
 type Keeper struct {
 	Inbox   *operate.Inbox
-	Cluster *consumer.Cluster
+	Cluster *cluster.Cluster
 	// Settle is how long the commits of running consumers are waited for: a few commit intervals. Default 5 s.
 	Settle time.Duration
 	Logger *slog.Logger

@@ -20,6 +20,7 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/cluster"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
@@ -55,7 +56,7 @@ func newPantry(t *testing.T, topicConfig ...string) *pantry {
 	}
 	consumertest.CreateTopic(t, addr, p.topic, 2, topicConfig...)
 	log := slog.New(slog.NewTextHandler(p.log, nil))
-	cluster, err := consumer.NewCluster(consumer.ClusterConfig{Connection: consumer.Connection{Brokers: []string{addr}},
+	cluster, err := cluster.New(cluster.Config{Connection: consumer.Connection{Brokers: []string{addr}},
 		Logger: log})
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)

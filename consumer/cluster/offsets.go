@@ -1,4 +1,4 @@
-package consumer
+package cluster
 
 import (
 	"cmp"
@@ -28,8 +28,8 @@ type GroupOffset struct {
 	Committed int64
 	// Earliest is the first offset that is left; -1 where it was not found.
 	Earliest int64
-	// Stable is the last stable offset, where the partition ends for readers of committed messages; -1 where it was not
-	// found.
+	// Stable is the last stable offset, where the partition ends for readers of committed messages; -1 where it was
+	// not found.
 	Stable int64
 	// End is the high watermark, where it ends for all others; -1 where it was not found.
 	End int64
@@ -89,8 +89,8 @@ func (c *Cluster) partitions(ctx context.Context, topics []string) ([]wire.Topic
 	return parts, errors.Join(faults...)
 }
 
-// Oldest tells the timestamp of the first message that is left in each partition of a topic. A partition without a message
-// is absent.
+// Oldest tells the timestamp of the first message that is left in each partition of a topic. A partition without a
+// message is absent.
 func (c *Cluster) Oldest(ctx context.Context, topic string) (map[int32]time.Time, error) {
 	parts, err := c.partitions(ctx, []string{topic})
 	if err != nil {
@@ -115,9 +115,9 @@ func (c *Cluster) Oldest(ctx context.Context, topic string) (map[int32]time.Time
 // ErrGroupInUse says that a group has members: its offsets are theirs to commit.
 var ErrGroupInUse = errors.New("the group has members")
 
-// CommitOffsets sets a group's committed offsets in a topic: next has the offset to read next for each partition. The
-// group must have no members: Kafka refuses it otherwise, and the error is ErrGroupInUse. A group that does not exist is
-// made.
+// CommitOffsets sets a group's committed offsets in a topic: next has the offset to read next for each partition.
+// The group must have no members: Kafka refuses it otherwise, and the error is ErrGroupInUse. A group that does not
+// exist is made.
 func (c *Cluster) CommitOffsets(ctx context.Context, group, topic string, next map[int32]int64) error {
 	if len(next) == 0 {
 		return nil
@@ -138,9 +138,9 @@ func (c *Cluster) CommitOffsets(ctx context.Context, group, topic string, next m
 	return nil
 }
 
-// CutOff finds out whether a partition's log is not the one that a position was reached in, as after an unclean leader
-// election; then at is where the two part, or where a consumer that read on there would have to begin at the latest. Where the
-// position's leader epoch is not known, or the brokers are older than 2.3, nothing is found.
+// CutOff finds out whether a partition's log is not the one that a position was reached in, as after an unclean
+// leader election; then at is where the two part, or where a consumer that read on there would have to begin at the
+// latest. Where the position's leader epoch is not known, or the brokers are older than 2.3, nothing is found.
 func (c *Cluster) CutOff(ctx context.Context, p operate.Position) (at int64, found bool, err error) {
 	var parts *wire.Parting
 	err = c.patiently(ctx, func() (err error) {

@@ -1,4 +1,4 @@
-package consumer
+package cluster
 
 import (
 	"cmp"
@@ -24,8 +24,8 @@ type TopicFacts struct {
 	ID      uuid.UUID // zero where the brokers are older than 2.8
 	// Partitions is their number, and Replicas the least that one of them has.
 	Partitions, Replicas int
-	// Hidden is why the settings below are not known, and zero; nil where they are. It matches ErrNotAllowed where the ACLs
-	// are the cause.
+	// Hidden is why the settings below are not known, and zero; nil where they are. It matches ErrNotAllowed where
+	// the ACLs are the cause.
 	Hidden error
 	// Retention is retention.ms: how long messages are kept at least; -1 for ever.
 	Retention time.Duration

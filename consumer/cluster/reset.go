@@ -1,4 +1,4 @@
-package consumer
+package cluster
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
@@ -32,8 +33,8 @@ type ResetPartition struct {
 	From int64
 	// To is where it is to go on.
 	To int64
-	// Skipped is how many offsets that are left would never be handled, and Again how many would be read again, in which
-	// what was seen is a duplicate.
+	// Skipped is how many offsets that are left would never be handled, and Again how many would be read again, in
+	// which what was seen is a duplicate.
 	Skipped, Again int64
 }
 
@@ -46,9 +47,9 @@ func (r *Reset) Skipped() (n int64) {
 }
 
 // PlanReset finds out what moving a group to a place would mean, and changes nothing. partitions nil: all. An offset
-// beyond what a partition holds is taken for the nearest that it does. It is an error where the topic or a partition does
-// not exist, and ErrGroupInUse where the group has members.
-func (c *Cluster) PlanReset(ctx context.Context, store *dedup.Store, group, topic string, to Place, partitions []int32) (*Reset, error) {
+// beyond what a partition holds is taken for the nearest that it does. It is an error where the topic or a partition
+// does not exist, and ErrGroupInUse where the group has members.
+func (c *Cluster) PlanReset(ctx context.Context, store *dedup.Store, group, topic string, to consumer.Place, partitions []int32) (*Reset, error) {
 	plan, err := c.planReset(ctx, store, group, topic, to, partitions)
 	if err != nil {
 		return nil, fmt.Errorf("reset group %s in topic %s: %w", group, topic, err)
@@ -56,7 +57,7 @@ func (c *Cluster) PlanReset(ctx context.Context, store *dedup.Store, group, topi
 	return plan, nil
 }
 
-func (c *Cluster) planReset(ctx context.Context, store *dedup.Store, group, topic string, to Place, partitions []int32) (*Reset, error) {
+func (c *Cluster) planReset(ctx context.Context, store *dedup.Store, group, topic string, to consumer.Place, partitions []int32) (*Reset, error) {
 	if err := c.requireEmpty(ctx, group); err != nil {
 		return nil, err
 	}
@@ -118,10 +119,10 @@ func missing(partitions []int32, found []GroupOffset) error {
 }
 
 // find is Reader.Find with an end.
-func (c *Cluster) find(ctx context.Context, topic string, place Place) (map[int32]int64, error) {
+func (c *Cluster) find(ctx context.Context, topic string, place consumer.Place) (map[int32]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*c.cfg.RequestTimeout)
 	defer cancel()
-	r, err := NewReader(ReaderConfig{Connection: c.cfg.Connection, Logger: slog.New(slog.DiscardHandler)})
+	r, err := consumer.NewReader(consumer.ReaderConfig{Connection: c.cfg.Connection, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}
@@ -139,10 +140,10 @@ func (c *Cluster) topicID(ctx context.Context, topic string) (id uuid.UUID, err 
 	return id, err
 }
 
-// Reset moves the group: first its positions in Postgres, with a note in the audit, then its offsets in Kafka. A group
-// goes on at the lower of the two, so that where only the first is done nothing is skipped; doing it again repairs that.
-// Whoever still owns one of the positions is fenced. It is ErrGroupInUse where the group has members, and nothing is moved
-// then; a member that comes in between may have it fail after the first step.
+// Reset moves the group: first its positions in Postgres, with a note in the audit, then its offsets in Kafka. A
+// group goes on at the lower of the two, so that where only the first is done nothing is skipped; doing it again
+// repairs that. Whoever still owns one of the positions is fenced. It is ErrGroupInUse where the group has members,
+// and nothing is moved then; a member that comes in between may have it fail after the first step.
 func (c *Cluster) Reset(ctx context.Context, store *dedup.Store, plan *Reset, by operate.By) error {
 	next := make(map[int32]int64, len(plan.Partitions))
 	for _, p := range plan.Partitions {

@@ -1,4 +1,4 @@
-package consumer
+package cluster
 
 import (
 	"context"
@@ -18,8 +18,8 @@ type Standing struct {
 // PartitionStanding is where a group stands in one partition.
 type PartitionStanding struct {
 	GroupOffset
-	// Position is the offset to process next, in Postgres; -1 where there is none. It is what counts: the committed offset
-	// follows it.
+	// Position is the offset to process next, in Postgres; -1 where there is none. It is what counts: the committed
+	// offset follows it.
 	Position int64
 	// LeaderEpoch is that of the last message before the position; nil: not known.
 	LeaderEpoch *int32
@@ -31,8 +31,8 @@ type PartitionStanding struct {
 	Owner string
 }
 
-// Standing tells where a group stands in some topics. Those that do not exist are left out. Beside an error everything is
-// there that was found.
+// Standing tells where a group stands in some topics. Those that do not exist are left out. Beside an error
+// everything is there that was found.
 func (c *Cluster) Standing(ctx context.Context, store *dedup.Store, group string, topics []string) (Standing, error) {
 	positions, err := operate.Of(store).Positions(ctx, group)
 	if err != nil {

@@ -1,4 +1,4 @@
-package consumer
+package cluster
 
 import (
 	"cmp"
@@ -15,8 +15,8 @@ import (
 
 // Group is a consumer group as its coordinator knows it.
 type Group struct {
-	// State is Kafka's word: "Empty", "Stable", "PreparingRebalance", "CompletingRebalance", or "Dead" where there is no
-	// such group.
+	// State is Kafka's word: "Empty", "Stable", "PreparingRebalance", "CompletingRebalance", or "Dead" where there
+	// is no such group.
 	State   string
 	Members []Member // sorted by ID
 }
@@ -38,8 +38,8 @@ func (g *Group) Owner(topic string, partition int32) Member {
 	return Member{}
 }
 
-// Group describes a group. One that does not exist is "Dead", which is no error. The error matches ErrNotAllowed where the
-// ACLs are the cause.
+// Group describes a group. One that does not exist is "Dead", which is no error. The error matches ErrNotAllowed
+// where the ACLs are the cause.
 func (c *Cluster) Group(ctx context.Context, group string) (Group, error) {
 	var found Group
 	err := c.patiently(ctx, func() (err error) { found, err = c.describeGroup(ctx, group); return err })

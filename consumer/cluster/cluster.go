@@ -1,4 +1,9 @@
-package consumer
+// Package cluster asks Kafka what operators ask: about topics, groups and offsets; and moves groups that have no
+// members.
+//
+// In reading order: cluster.go how it asks, topics.go, group.go, offsets.go and settings.go what, standing.go where
+// a group stands by Kafka and by Postgres, reset.go how it is moved.
+package cluster
 
 import (
 	"context"
@@ -9,22 +14,23 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 )
 
-// ClusterConfig says how to reach a cluster. Only Brokers is required.
-type ClusterConfig struct {
+// Config says how to reach a cluster. Only Brokers is required.
+type Config struct {
 	// RequestTimeout bounds too how long a broker is asked again that is not ready to answer.
-	Connection
+	consumer.Connection
 	// Logger gets what an operator should know. Default slog.Default().
 	Logger *slog.Logger
 }
 
 // Cluster asks Kafka about topics, groups and offsets, and sets the offsets of groups that have no members. It joins
-// no group and creates nothing. Make it with NewCluster. It is safe for concurrent use.
+// no group and creates nothing. Make it with New. It is safe for concurrent use.
 type Cluster struct {
-	cfg       Config
+	cfg       consumer.Config
 	transport *kafka.Transport
 	wire      *wire.Client
 }
@@ -32,12 +38,12 @@ type Cluster struct {
 // ErrNotAllowed says that the cluster's ACLs keep this client from something.
 var ErrNotAllowed = errors.New("the cluster's ACLs do not allow this client to see it")
 
-// NewCluster checks the config. It talks to no broker yet.
-func NewCluster(cfg ClusterConfig) (*Cluster, error) {
+// New checks the config. It talks to no broker yet.
+func New(cfg Config) (*Cluster, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, fmt.Errorf("cluster config: %w", err)
 	}
-	c := Config{Connection: cfg.Connection, Logger: cfg.Logger}
+	c := consumer.Config{Connection: cfg.Connection, Logger: cfg.Logger}
 	c = c.WithDefaults()
 	transport := c.Transport()
 	return &Cluster{cfg: c, transport: transport, wire: wire.New(transport, c.Brokers, c.ClientID, c.RequestTimeout)}, nil

@@ -1,4 +1,4 @@
-package consumer
+package cluster
 
 import (
 	"context"
@@ -15,7 +15,8 @@ import (
 type Settings struct {
 	ClusterID string
 	Brokers   int // how many are alive
-	// Version is the release of Kafka that one of the brokers seems to be, such as "v4.0", by the requests that it speaks.
+	// Version is the release of Kafka that one of the brokers seems to be, such as "v4.0", by the requests that it
+	// speaks.
 	Version string
 	// Hidden is why AutoCreate is not known; nil where it is. It matches ErrNotAllowed where the ACLs are the cause.
 	Hidden error
