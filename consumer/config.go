@@ -4,6 +4,22 @@
 //
 // Records enter from the brokers, one long-poll request at a time for each leader; decoded messages leave to the
 // Processor, one batch at a time for each partition. In between lies a buffer with a bound in bytes.
+//
+// In reading order:
+//
+//	config.go, connection.go   what is read and how, and how to reach the cluster
+//	consumer.go                one member of a group, over the topics that are there
+//	session.go                 one assignment of partitions, its offsets, its end
+//	worker.go, start.go        one partition: where it begins, and its batches
+//	careful.go, paused.go      what a worker waits for before a batch
+//	refused.go                 a partition that can't be read on
+//	ghost.go                   a membership that kafka-go has forgotten
+//	hold.go, status.go         what waits, and where each partition stands
+//	telemetry.go, gauges.go    what is measured
+//	reader*.go, place.go       ranges of a topic, read beside the group
+//	replay*.go, rate.go        a range that is processed again
+//
+// Packages below it: internal/wire is the protocol, internal/fetch the buffers. Package cluster lies above.
 package consumer
 
 import (
