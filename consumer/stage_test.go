@@ -191,6 +191,14 @@ func (s *stage) isCaughtUp() bool {
 // their offsets.
 func (s *stage) requireOnce(n int) {
 	s.t.Helper()
+	const sql = `select (select count(*) from firstseen.parked) > 0 and (select count(*) from firstseen.inbox) < $1`
+	for end := time.Now().Add(waitLimit); time.Now().Before(end); time.Sleep(waitTick) { // for what was set apart
+		var waits bool
+		require.NoError(s.t, s.pool.QueryRow(context.Background(), sql, n).Scan(&waits))
+		if !waits {
+			break
+		}
+	}
 	require.Equal(s.t, n, s.count(`select count(distinct message_id) from effects`), "messages that took effect")
 	require.Equal(s.t, n, s.count(`select count(*) from effects`), "effects")
 	require.Equal(s.t, n, s.count(`select count(*) from firstseen.inbox`), "inbox rows")

@@ -218,7 +218,7 @@ func TestListEndsWithTheTimeOfWhoeverAsked(t *testing.T) {
 	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
 	_, err = tx.Exec(t.Context(), `lock table firstseen.parked in access exclusive mode`)
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	_, _, err = s.inbox.Messages(ctx, operate.Listing{Status: operate.StatusFailed, Limit: 1})
 	require.ErrorContains(t, err, "57014", "ended by Postgres, so that the connection outlives it")
