@@ -3,7 +3,7 @@
 # What says most of a version of Postgres: plans, locks, the model, failures of all kinds.
 BRIEFLY = Plan|Scan|Order$$|Claim|Load|Tables|Opposite|Model|ToldApart|Retention|Days
 
-# Most tests wait for something most of the time.
+# Most tests wait for something most of the time. The package that takes longest comes first.
 BESIDE = -p 3 -parallel 6
 
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -18,7 +18,7 @@ demo: ## a stream with duplicates takes effect once while the consumer is being 
 	go run ./cmd/firstseen dev $(DEMO)
 
 test: ## all tests; Postgres is brought along, the real Kafka needs Java 17 and Maven and is skipped without
-	go test $(BESIDE) -timeout 15m ./...
+	go test $(BESIDE) -timeout 15m ./consumer ./...
 
 soak: ## torture for half an hour, judged by an oracle that shares no code with firstseen (needs Java 17 and Maven)
 	mkdir -p bin
