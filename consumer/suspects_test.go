@@ -92,7 +92,7 @@ func (s *stage) allSettled(messages int) {
 	require.Eventually(s.t, func() bool {
 		var n int
 		return s.pool.QueryRow(context.Background(), sql).Scan(&n) == nil && n == messages
-	}, 2*time.Minute, 20*time.Millisecond, "not settled")
+	}, 5*time.Minute, 20*time.Millisecond, "not settled")
 }
 
 // opaquely is a handler as one that does not say which message it failed on.

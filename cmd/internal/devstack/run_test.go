@@ -122,7 +122,7 @@ func TestConsumerThatCannotStartEndsTheRunWithItsLog(t *testing.T) {
 func TestEndOfTheContextHasTheConsumerCatchUp(t *testing.T) {
 	o, out := shortRun(t)
 	o.For = 0
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // servers take their time to start
 	defer cancel()
 	s, err := Run(ctx, o)
 	require.NoError(t, err, text(t, out))
