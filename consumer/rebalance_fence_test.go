@@ -48,7 +48,8 @@ func TestFiftyRebalancesUnderLoadKeepOnceAndOrder(t *testing.T) {
 	}
 	unique := load.unique()
 	s.caughtUp()
-	s.eventually(func() bool { return s.count(`select count(*) from firstseen.parked`) == 0 }, "what was set apart is not handled")
+	require.Eventually(t, func() bool { return s.count(`select count(*) from firstseen.parked`) == 0 }, 5*time.Minute, 100*time.Millisecond,
+		"what was set apart is not handled")
 	s.requireOnce(unique)
 	require.Empty(t, drops(), "the group's offsets moved back")
 	for _, name := range []string{"a", "b"} {

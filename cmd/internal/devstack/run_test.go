@@ -70,6 +70,7 @@ func TestFailingHandlersEndWithTheSameResult(t *testing.T) {
 
 func TestSecondEffectMakesTheRunFail(t *testing.T) {
 	o, out := shortRun(t)
+	o.For = 10 * time.Second
 	go func() {
 		for t.Context().Err() == nil && !strings.Contains(text(t, out), "00:01  produced") {
 			time.Sleep(10 * time.Millisecond)
