@@ -17,7 +17,7 @@
 //	isolate.go, plan.go, pace.go, verdict.go  after a failure: which message it was, and what becomes of it
 //	again.go                                  a transaction that was lost runs again, with what it has found out
 //	lanes.go, loan.go                         workers for parked messages, and the memory that these are loaded into
-//	suspect.go                                messages that take down what handles them
+//	suspect.go, work.go                       messages that take down what handles them, and what tells them apart
 //	deliver.go, deliver_results.go            detached handlers: calls outside of any transaction
 //	webhook.go, webhook_config.go             a detached handler that posts to a URL
 //	pauses.go, preview.go                     what operators have paused; what a batch would come to

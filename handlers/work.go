@@ -1,0 +1,252 @@
+package handlers
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/failure"
+	"github.com/firstseen/firstseen/dedup/holds"
+)
+
+// work is what goes on in a process: who is at work, and what it came to.
+type work struct {
+	atWork  sync.RWMutex  // held, to read, by whoever handles messages
+	suspect chan struct{} // held by a suspect, so that others wait for it, but for one that hangs
+	ended   atomic.Int64  // transactions that were ended by others than us
+
+	mu      sync.Mutex
+	now     int // counts what is noted
+	of      map[string]*record
+	exclude map[laneOf]bool
+	behind  map[laneOf]int // messages of a lane that are handled by themselves too, behind its first
+}
+
+// mostLanes is how many lanes are remembered. One that another process has finished stays; where there are too many, all are
+// forgotten: what is known of them is found out again.
+const mostLanes = 4096
+
+// record is what is noted of a handler. Short stands for its failures for want of something, or because it is read-only.
+type record struct {
+	passed int       // when its work was last committed, as work.now counts
+	at     time.Time // then
+	short  [2]note   // the last that were short; of different messages
+	began  []note    // those that were short first, each of the messages that it was of; the oldest first
+
+	hold     *holds.Place         // while one of the suspects is tried in vain
+	unproven map[laneOf]time.Time // when such a one was tried last
+}
+
+// note is a failure.
+type note struct {
+	of    span
+	count int
+	at    time.Time
+	last  time.Time // when one of its messages failed so again
+}
+
+// mostBegan is how many first failures are remembered of a handler. Where one is forgotten, a later one stands for it.
+const mostBegan = 64
+
+// shortFor is how long a message that nobody else of its handler comes beside has to fail before it is the message's doing.
+const shortFor = time.Hour
+
+// passFor is how long the success of others says that there is no shortage.
+const passFor = 5 * time.Minute
+
+// span is where messages are that were handled together, from the first to the last; zero: at several places.
+type span struct {
+	topic     string
+	partition int32
+	from, to  int64
+}
+
+func spanOf(first, last *dedup.Message) span {
+	return span{first.Topic, first.Partition, first.Offset, last.Offset}
+}
+
+// first is the place of the first message, as logs have it.
+func (s span) first() string { return fmt.Sprintf("%s/%d@%d", s.topic, s.partition, s.from) }
+
+func (s span) has(other span) bool {
+	return s.topic == other.topic && s.partition == other.partition && s.from <= other.from && other.to <= s.to
+}
+
+func newWork(handlers []*registered, shown *holds.Registry) *work {
+	w := &work{suspect: make(chan struct{}, 1), exclude: map[laneOf]bool{}, behind: map[laneOf]int{}, of: map[string]*record{}}
+	for _, target := range handlers {
+		w.of[target.name] = &record{hold: shown.Place(holds.HandlerKind, target.name), unproven: map[laneOf]time.Time{}}
+	}
+	return w
+}
+
+// begin is called by whoever handles messages, and end when that is over. While a suspect has to be alone it waits.
+func (w *work) begin() (end func()) {
+	w.atWork.RLock()
+	return w.atWork.RUnlock
+}
+
+// beginSuspect is begin for a suspect: it waits for the one before, though not long.
+func (w *work) beginSuspect() (end func()) {
+	timer := time.NewTimer(laneLease)
+	defer timer.Stop()
+	held := true
+	select {
+	case w.suspect <- struct{}{}:
+	case <-timer.C:
+		held = false
+	}
+	w.atWork.RLock()
+	return func() {
+		w.atWork.RUnlock()
+		if held {
+			<-w.suspect
+		}
+	}
+}
+
+// beginAlone is begin for a suspect that nobody else may be at work beside.
+func (w *work) beginAlone() (end func()) {
+	w.atWork.Lock()
+	return w.atWork.Unlock
+}
+
+// handled notes that a handler's work was committed.
+func (w *work) handled(target *registered) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now++
+	r := w.of[target.name]
+	r.passed, r.at = w.now, time.Now()
+}
+
+// failed notes that messages failed that were handled together, by which of the handlers is not always known.
+func (w *work) failed(of span, err error, targets ...*registered) {
+	if failure.Unanswered(err) || errors.Is(err, dedup.ErrNoAnswer) {
+		w.ended.Add(1)
+	}
+	var about *handlerError
+	for _, target := range targets {
+		if !errors.As(err, &about) || about.Handler == target.name {
+			w.noteShort(target, of, err, time.Now())
+		}
+	}
+}
+
+func (w *work) noteShort(target *registered, of span, err error, at time.Time) {
+	if sign := failure.Of(err); sign != failure.Short && sign != failure.ReadOnly {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now++
+	r, n := w.of[target.name], note{of, w.now, at, at}
+	if r.short[0].of == of {
+		r.short[0] = n
+	} else {
+		r.short = [2]note{n, r.short[0]}
+	}
+	r.began = slices.DeleteFunc(r.began, func(b note) bool { return at.Sub(b.last) > failingFor })
+	if i := slices.IndexFunc(r.began, func(b note) bool { return b.of.has(of) }); i >= 0 {
+		r.began[i].last = at
+	} else if of != (span{}) {
+		r.began = append(r.began, n)
+		r.began = r.began[max(0, len(r.began)-mostBegan):]
+	}
+}
+
+// othersPass says of a message that was short whether others of its handler had success since it was so first, not long ago, and
+// none was short after that; or whether, for long, there were no others.
+func (w *work) othersPass(target *registered, of span, now time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.of[target.name]
+	for _, n := range r.short {
+		if !n.of.has(of) && n.count > r.passed {
+			return false
+		}
+	}
+	i := slices.IndexFunc(r.began, func(b note) bool { return b.of.has(of) })
+	if i < 0 {
+		return false
+	}
+	return r.passed > r.began[i].count && now.Sub(r.at) < passFor || now.Sub(r.began[i].at) >= shortFor
+}
+
+// overcame forgets that a message failed.
+func (w *work) overcame(target *registered, of span) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.of[target.name]
+	r.began = slices.DeleteFunc(r.began, func(b note) bool { return b.of == of })
+}
+
+// unprovenFor is how long a suspect that is tried no more here, but in another process perhaps, is held to wait.
+const unprovenFor = 12 * laneLease
+
+// unproven has a handler's hold say that the first message of a lane was tried in vain.
+func (w *work) unproven(target *registered, lane laneOf, at span, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.of[target.name]
+	r.unproven[lane] = time.Now()
+	r.hold.Wait(holds.Suspected, fmt.Errorf("%s: %w", at.first(), err))
+}
+
+// settled ends the hold where that lane was the last one, and none is tried any more.
+func (w *work) settled(target *registered, lane laneOf) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.of[target.name]
+	delete(r.unproven, lane)
+	maps.DeleteFunc(r.unproven, func(_ laneOf, last time.Time) bool { return time.Since(last) > unprovenFor })
+	if len(r.unproven) == 0 {
+		r.hold.End()
+	}
+}
+
+// excludes says whether a lane's first message has to be alone in the process.
+func (w *work) excludes(lane laneOf) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.exclude[lane]
+}
+
+// setExcluded says so, or no more.
+func (w *work) setExcluded(lane laneOf, excluded bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if delete(w.exclude, lane); excluded {
+		if len(w.exclude) >= mostLanes {
+			clear(w.exclude)
+		}
+		w.exclude[lane] = true
+	}
+}
+
+// isBehind is how many messages behind a lane's first are handled by themselves too; where that is not known, n.
+func (w *work) isBehind(lane laneOf, n int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if known, ok := w.behind[lane]; ok {
+		return known
+	}
+	return n
+}
+
+// setBehind notes it, or that none are.
+func (w *work) setBehind(lane laneOf, n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if delete(w.behind, lane); n > 0 {
+		if len(w.behind) >= mostLanes {
+			clear(w.behind)
+		}
+		w.behind[lane] = n
+	}
+}
