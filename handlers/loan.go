@@ -3,8 +3,6 @@ package handlers
 import (
 	"context"
 	"errors"
-	"sync"
-	"time"
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/memory"
@@ -29,22 +27,6 @@ var errMemory = errors.New("all memory for messages is in use")
 // largeBytes is from where on a message is large: on its way to Postgres the driver has up to three copies of it, which
 // nobody counts.
 const largeBytes = 4 << 20
-
-// turn is had by one at a time.
-type turn chan struct{}
-
-// take waits for the turn, though not for long. The caller ends it where it has got it.
-func (t turn) take(ctx context.Context, most time.Duration) (end func(), ok bool) {
-	timer := time.NewTimer(most)
-	defer timer.Stop()
-	select {
-	case t <- struct{}{}:
-		return sync.OnceFunc(func() { <-t }), true
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return func() {}, false
-}
 
 // largeTurn has a batch with a large message wait for others that are in hand, as long as these don't take too long.
 func (p *Processor) largeTurn(ctx context.Context, ms []dedup.Message) (end func()) {

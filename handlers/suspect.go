@@ -17,8 +17,9 @@ import (
 // get an error each time that otherwise means an outage. Such a message is found by evidence. A batch that fails so again
 // while Postgres is well is made smaller, down to one message, which is put in its lane and set apart; of a batch that a
 // process has died over all are. No handler is called for that, and nothing is counted. A lane that is set apart has its
-// first message handled by itself, in a transaction of its own, and announced in Postgres before; and then those behind it, up
-// to as many as are handled together, for it may be one of them. What a message came to there is the message's where this table says so, and then it is an attempt as any other:
+// first message handled by itself, in a transaction of its own, and announced in Postgres before; and then those behind
+// it, up to as many as are handled together, for it may be one of them. What a message came to there is the message's
+// where this table says so, and then it is an attempt as any other:
 //
 //	what came of it            what else is known                                  whose it is
 //	a time limit was over      the same server is well                             the message's
@@ -43,8 +44,8 @@ import (
 // Well is a server that answers on another connection and lets us write. It is the same one while the time that it was
 // started at is: the crash of a server process is no restart.
 
-// suspicious says that an error may be the doing of one message, though it looks like an outage. So may a commit that fails
-// whatever was found out.
+// suspicious says that an error may be the doing of one message, though it looks like an outage. So may a commit that
+// fails whatever was found out.
 func suspicious(err error) bool {
 	switch failure.Of(err) {
 	case failure.TooSlow, failure.Short, failure.ReadOnly, failure.Ended:
@@ -126,15 +127,16 @@ type announced struct {
 
 // announce counts an attempt on the first message of a lane before it is made. The caller calls end when it was made.
 // alone has nobody else be at work in the process meanwhile.
-func (p *Processor) announce(ctx context.Context, target *registered, c dedup.Claim, lease time.Duration, alone bool) (a announced, err error) {
-	begin := p.work.beginSuspect
+func (p *Processor) announce(ctx context.Context, target *registered, c dedup.Claim, lease time.Duration, alone bool) (
+	a announced, err error) {
+	a.alone = alone
 	if alone {
-		begin = func() func() {
-			defer p.keep(ctx, target, c)()
-			return p.work.beginAlone()
-		}
+		stop := p.keep(ctx, target, c)
+		a.end = p.work.beginAlone()
+		stop()
+	} else {
+		a.end = p.work.beginSuspect(ctx)
 	}
-	a.alone, a.end = alone, begin()
 	a.at = time.Now()
 	a.id, _, a.answer, err = p.cfg.Store.Announce(ctx, c, lease, target.retry.MaxAttempts, alone)
 	if err == nil && a.answer == dedup.LastOne {
@@ -147,8 +149,8 @@ func (p *Processor) announce(ctx context.Context, target *registered, c dedup.Cl
 	return a, err
 }
 
-// keep has a claim last until it is told to stop: who waits for others to end may wait for as long as a handler may take, and
-// all workers would take the lane from one another for ever.
+// keep has a claim last until it is told to stop: who waits for others to end may wait for as long as a handler may
+// take, and all workers would take the lane from one another for ever.
 func (p *Processor) keep(ctx context.Context, target *registered, c dedup.Claim) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -156,8 +158,8 @@ func (p *Processor) keep(ctx context.Context, target *registered, c dedup.Claim)
 		defer close(done)
 		for n := 0; ctx.Err() == nil; n++ {
 			if n == 1 {
-				p.cfg.Logger.Warn("a message may have ended the process, or all its sessions: nothing else is begun until what is at work has ended and it was tried",
-					"handler", target.name)
+				p.cfg.Logger.Warn("a message may have ended the process, or all its sessions: "+
+					"nothing else is begun until what is at work has ended and it was tried", "handler", target.name)
 			}
 			if err := p.cfg.Store.KeepLane(ctx, c, laneLease); err != nil && ctx.Err() == nil {
 				p.cfg.Logger.Debug("a claimed lane is not kept", "error", err)
@@ -174,9 +176,11 @@ func (p *Processor) keep(ctx context.Context, target *registered, c dedup.Claim)
 // mostUnproven is how many suspects in a row may fail as if Postgres was away before the others have to wait.
 const mostUnproven = 10
 
-// workSuspects handles the first message of each lane that is set apart, or was claimed before without getting anywhere.
+// workSuspects handles the first message of each lane that is set apart, or was claimed before without getting
+// anywhere.
 func (p *Processor) workSuspects(ctx context.Context, target *registered, claims []dedup.Claim) error {
-	unproven, behind := 0, laneBatch/max(1, len(claims))-1 // as many messages of each were handled together, where these lanes were
+	unproven := 0
+	behind := laneBatch/max(1, len(claims)) - 1 // as many messages of each were handled together, where these lanes were
 	for i, c := range claims {
 		proven, err := p.workSuspect(ctx, target, c, behind)
 		if unproven++; proven {
@@ -191,7 +195,8 @@ func (p *Processor) workSuspects(ctx context.Context, target *registered, claims
 
 // workSuspect handles a lane's first message by itself. Where that fails, and nothing proves that it is the message's
 // doing, the lane waits a little.
-func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup.Claim, behind int) (proven bool, err error) {
+func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup.Claim, behind int) (
+	proven bool, err error) {
 	s := &suspect{p: p, target: target, claim: c}
 	if s.before, err = p.cfg.Store.Server(ctx); err != nil {
 		return false, errors.Join(err, p.release(ctx, []dedup.Claim{c}, laneLease))
@@ -251,8 +256,8 @@ type suspect struct {
 	behind   int  // messages that are handled by themselves too, once this one is through
 }
 
-// errOvertaken says that another message has become the lane's first since the attempt was announced: an earlier one, that is
-// read again or was redriven. It has to be announced too.
+// errOvertaken says that another message has become the lane's first since the attempt was announced: an earlier one,
+// that is read again or was redriven. It has to be announced too.
 var errOvertaken = errors.New("an earlier message has come into the lane")
 
 // try is one transaction. Of a failure that is the message's it says so.
@@ -317,8 +322,8 @@ func (s *suspect) handle(ctx context.Context, known *findings) error {
 	return err
 }
 
-// keepApart has what comes behind the first message be handled by itself too, for it may be the one that was looked for: a
-// process that dies tells on nobody. It gives how many are left for that.
+// keepApart has what comes behind the first message be handled by itself too, for it may be the one that was looked
+// for: a process that dies tells on nobody. It gives how many are left for that.
 func (s *suspect) keepApart(first, others []dedup.Entry) (left int) {
 	if len(others) == 0 || s.killed || s.judged || first[0].Alone {
 		return 0

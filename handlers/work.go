@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,9 +17,9 @@ import (
 
 // work is what goes on in a process: who is at work, and what it came to.
 type work struct {
-	atWork  sync.RWMutex  // held, to read, by whoever handles messages
-	suspect chan struct{} // held by a suspect, so that others wait for it, but for one that hangs
-	ended   atomic.Int64  // transactions that were ended by others than us
+	atWork  sync.RWMutex // held, to read, by whoever handles messages
+	suspect turn         // had by a suspect, so that others wait for it, but for one that hangs
+	ended   atomic.Int64 // transactions that were ended by others than us
 
 	mu      sync.Mutex
 	now     int // counts what is noted
@@ -27,11 +28,40 @@ type work struct {
 	behind  map[laneOf]int // messages of a lane that are handled by themselves too, behind its first
 }
 
-// mostLanes is how many lanes are remembered. One that another process has finished stays; where there are too many, all are
-// forgotten: what is known of them is found out again.
+// mostLanes is how many lanes are remembered. One that another process has finished stays; where there are too many,
+// all are forgotten: what is known of them is found out again.
 const mostLanes = 4096
 
-// record is what is noted of a handler. Short stands for its failures for want of something, or because it is read-only.
+// remember notes what is known of a lane; the zero value: nothing any more.
+func remember[V comparable](of map[laneOf]V, lane laneOf, known V) {
+	var nothing V
+	if delete(of, lane); known == nothing {
+		return
+	}
+	if len(of) >= mostLanes {
+		clear(of)
+	}
+	of[lane] = known
+}
+
+// turn is had by one at a time.
+type turn chan struct{}
+
+// take waits for the turn, though not for long. The caller ends it where it has got it.
+func (t turn) take(ctx context.Context, most time.Duration) (end func(), ok bool) {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case t <- struct{}{}:
+		return sync.OnceFunc(func() { <-t }), true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return func() {}, false
+}
+
+// record is what is noted of a handler. Short stands for its failures for want of something, or because it is
+// read-only.
 type record struct {
 	passed int       // when its work was last committed, as work.now counts
 	at     time.Time // then
@@ -53,7 +83,8 @@ type note struct {
 // mostBegan is how many first failures are remembered of a handler. Where one is forgotten, a later one stands for it.
 const mostBegan = 64
 
-// shortFor is how long a message that nobody else of its handler comes beside has to fail before it is the message's doing.
+// shortFor is how long a message that nobody else of its handler comes beside has to fail before it is the message's
+// doing.
 const shortFor = time.Hour
 
 // passFor is how long the success of others says that there is no shortage.
@@ -78,7 +109,7 @@ func (s span) has(other span) bool {
 }
 
 func newWork(handlers []*registered, shown *holds.Registry) *work {
-	w := &work{suspect: make(chan struct{}, 1), exclude: map[laneOf]bool{}, behind: map[laneOf]int{}, of: map[string]*record{}}
+	w := &work{suspect: make(turn, 1), exclude: map[laneOf]bool{}, behind: map[laneOf]int{}, of: map[string]*record{}}
 	for _, target := range handlers {
 		w.of[target.name] = &record{hold: shown.Place(holds.HandlerKind, target.name), unproven: map[laneOf]time.Time{}}
 	}
@@ -92,21 +123,12 @@ func (w *work) begin() (end func()) {
 }
 
 // beginSuspect is begin for a suspect: it waits for the one before, though not long.
-func (w *work) beginSuspect() (end func()) {
-	timer := time.NewTimer(laneLease)
-	defer timer.Stop()
-	held := true
-	select {
-	case w.suspect <- struct{}{}:
-	case <-timer.C:
-		held = false
-	}
+func (w *work) beginSuspect(ctx context.Context) (end func()) {
+	next, _ := w.suspect.take(ctx, laneLease)
 	w.atWork.RLock()
 	return func() {
 		w.atWork.RUnlock()
-		if held {
-			<-w.suspect
-		}
+		next()
 	}
 }
 
@@ -160,8 +182,8 @@ func (w *work) noteShort(target *registered, of span, err error, at time.Time) {
 	}
 }
 
-// othersPass says of a message that was short whether others of its handler had success since it was so first, not long ago, and
-// none was short after that; or whether, for long, there were no others.
+// othersPass says of a message that was short whether others of its handler had success since it was so first, not
+// long ago, and none was short after that; or whether, for long, there were no others.
 func (w *work) othersPass(target *registered, of span, now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -221,12 +243,7 @@ func (w *work) excludes(lane laneOf) bool {
 func (w *work) setExcluded(lane laneOf, excluded bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if delete(w.exclude, lane); excluded {
-		if len(w.exclude) >= mostLanes {
-			clear(w.exclude)
-		}
-		w.exclude[lane] = true
-	}
+	remember(w.exclude, lane, excluded)
 }
 
 // isBehind is how many messages behind a lane's first are handled by themselves too; where that is not known, n.
@@ -243,10 +260,5 @@ func (w *work) isBehind(lane laneOf, n int) int {
 func (w *work) setBehind(lane laneOf, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if delete(w.behind, lane); n > 0 {
-		if len(w.behind) >= mostLanes {
-			clear(w.behind)
-		}
-		w.behind[lane] = n
-	}
+	remember(w.behind, lane, n)
 }
