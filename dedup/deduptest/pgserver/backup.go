@@ -6,8 +6,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-
-	"github.com/firstseen/firstseen/dedup/deduptest/child"
 )
 
 // Backup copies the data directory to a directory that does not exist yet. A server that runs is stopped
@@ -44,7 +42,7 @@ func (s *Server) Restore(ctx context.Context, dir string) error {
 
 // Standby starts another server, which follows this one by streaming replication, from a copy of its data. Close it too.
 func (s *Server) Standby(ctx context.Context) (*Server, error) {
-	scratch, err := child.NewScratch("postgres", s.user)
+	scratch, err := s.newScratch()
 	if err != nil {
 		return nil, err
 	}

@@ -115,13 +115,16 @@ func (s *Server) prepare() (err error) {
 	return s.initdb()
 }
 
+func (s *Server) newScratch() (*child.Scratch, error) {
+	if s.config.InMemory {
+		return child.NewMemoryScratch("postgres", s.user)
+	}
+	return child.NewScratch("postgres", s.user)
+}
+
 func (s *Server) chooseDir() (err error) {
 	if s.config.Dir == "" {
-		scratch := child.NewScratch
-		if s.config.InMemory {
-			scratch = child.NewMemoryScratch
-		}
-		if s.scratch, err = scratch("postgres", s.user); err != nil {
+		if s.scratch, err = s.newScratch(); err != nil {
 			return err
 		}
 		s.config.Dir = s.scratch.Path("data")
