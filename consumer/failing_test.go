@@ -66,11 +66,13 @@ func (s *stage) obeying(h handlers.Handler, retry handlers.Retry) func(*consumer
 	}
 }
 
-func (s *stage) settled() {
+func (s *stage) settled() { s.settledWithin(60 * time.Second) }
+
+func (s *stage) settledWithin(limit time.Duration) {
 	s.t.Helper()
 	s.caughtUp()
 	require.Eventually(s.t, func() bool { return s.count(`select count(*) from firstseen.parked`) == 0 },
-		60*time.Second, 50*time.Millisecond, "parked messages did not drain")
+		limit, 50*time.Millisecond, "parked messages did not drain")
 }
 
 func TestAFailingMessageDelaysOnlyItsOwnKey(t *testing.T) {
