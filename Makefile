@@ -9,7 +9,7 @@ BESIDE = -p 3 -parallel 6
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak race versions lint bench bench-quick mutants build
+.PHONY: help demo test soak race oldest versions lint bench bench-quick mutants build
 
 help: ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -28,6 +28,9 @@ soak: ## torture for half an hour, judged by an oracle that shares no code with 
 race: ## everything that runs concurrently under the race detector
 	FIRSTSEEN_TEST_KILLS=10 go test $(BESIDE) -race -timeout 30m ./migrations ./dedup/... ./handlers/... ./consumer/... \
 		$$(go list ./cmd/... | grep -v /bench)
+
+oldest: ## the SQL on the oldest Postgres, whole
+	FIRSTSEEN_TEST_POSTGRES_VERSION=14 go test $(BESIDE) -timeout 10m ./migrations ./dedup ./dedup/operate ./handlers
 
 versions: ## the SQL on the Postgres versions between the oldest and the newest, briefly
 	for version in 15 16 17; do FIRSTSEEN_TEST_POSTGRES_VERSION=$$version go test $(BESIDE) -timeout 10m ./migrations && \
