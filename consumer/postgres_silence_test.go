@@ -81,11 +81,32 @@ func TestConnectionsThatFallSilentWithinABatchSpendNoAttempt(t *testing.T) {
 	proxy.SilenceOpen() // before the handlers' statements, or before the commit
 	<-opened
 	proxy.SilenceOpen()
-	s.caughtUp()
+	s.settled()
 	stop()
 	proxy.Close() // or closing the pool would wait for answers
 	s.requireOnce(200)
 	s.requireNoAttempt()
+}
+
+func TestStartThatFailsAfterThePositionWasAcquiredMakesNoMessageSuspicious(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, consumertest.NewFake(t).Addr, 1)
+	s.exec(`create sequence starts`)
+	s.exec(`create function fails() returns trigger language plpgsql as $$ begin
+		if new.epoch > 0 and nextval('public.starts') <= 3 then raise exception 'told to' using errcode = '57P01'; end if;
+		return new; end $$`)
+	s.exec(`create trigger fails before update of next_offset on firstseen.positions for each row execute function fails()`)
+	consumertest.Produce(t, s.addr, s.records(50, 10)...)
+	handled := 0
+	stop := s.start(s.consumerOf(handlers.BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
+		handled = max(handled, len(ms))
+		return effect("effect").HandleBatch(ctx, tx, ms)
+	}), nil))
+	s.settled()
+	stop()
+	s.requireOnce(50)
+	require.Greater(t, handled, 1, "messages that were handled together")
+	require.Greater(t, s.count(`select last_value from starts`), 3, "starts")
 }
 
 func TestSilentPostgresIsAHoldThatEndsByItself(t *testing.T) {

@@ -31,7 +31,8 @@ type Position struct {
 	// Evicted is how many open transactions of a previous owner Acquire had to end.
 	Evicted int
 
-	// Fruitless is how often the position has been acquired since it last moved, this time included.
+	// Fruitless is how often the position has been acquired since it last moved, this time included, and not again by who
+	// had it.
 	Fruitless int
 
 	id int32
@@ -65,8 +66,8 @@ const (
 
 // Acquire makes the caller the owner of a position and fences all earlier owners. An earlier owner's open
 // transaction is waited for, and after Config.EvictAfter ended: it can only belong to a process that is stopped,
-// hung or cut off. ErrLocked says that something else holds the position for 10 seconds more. owner is for people:
-// it is shown beside the position.
+// hung or cut off. ErrLocked says that something else holds the position for 10 seconds more. owner names the caller's
+// process, and no other, beside the position: one that acquires again is known to live.
 func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition int32,
 	owner string) (*Position, error) {
 	// One batch by the careful way tells whether what comes was seen before.
@@ -164,7 +165,8 @@ func (s *Store) Reposition(ctx context.Context, p *Position, next int64, topicID
 	return nil
 }
 
-const excuseSQL = `update firstseen.positions set fruitless = greatest(fruitless - 1, 0) where position_id = $1 and epoch = $2`
+const excuseSQL = `update firstseen.positions set fruitless = greatest(fruitless - 1, 0), owner = null
+	where position_id = $1 and epoch = $2`
 
 // Excuse takes back that this owner has acquired the position without moving it, and nothing of what owners before
 // it left: it came to its end before it handled anything. Call it once.

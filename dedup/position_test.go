@@ -217,6 +217,25 @@ func TestAcquireWaitsForATransactionThatEndsInTime(t *testing.T) {
 	require.EqualValues(t, 1, p.Next, "what it committed counts")
 }
 
+func TestWhoAcquiresAgainLivesAndIsNotCounted(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	acquire := func(owner string, fruitless int) *dedup.Position {
+		p, err := s.store.Acquire(t.Context(), "consumer", "orders", 0, owner)
+		require.NoError(t, err)
+		require.Equal(t, fruitless, p.Fruitless, "acquired by %s", owner)
+		return p
+	}
+	acquire("a", 1)
+	acquire("a", 1)
+	acquire("b", 2)
+	p := acquire("b", 2)
+	require.NoError(t, s.store.Excuse(t.Context(), p))
+	acquire("b", 2) // the one that died is not forgotten
+	acquire("b", 2)
+	acquire("a", 3)
+}
+
 func TestMembersThatBeginATopicTogetherBeginItOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

@@ -116,7 +116,8 @@ begin
     end;
 
     update positions p
-    set epoch = p.epoch + 1, fruitless = p.fruitless + 1, owner = p_owner, acquired_at = clock_timestamp(),
+    set epoch = p.epoch + 1, owner = p_owner, acquired_at = clock_timestamp(),
+        fruitless = greatest(p.fruitless + (p.owner is distinct from p_owner)::int, 1), -- who acquires again lives
         has_lanes = true -- until a batch has looked: another consumer of the inbox may have left some
     where p.position_id = v_position
     returning p.position_id, p.epoch, p.next_offset, p.topic_id, p.fruitless, p.trial, p.trials

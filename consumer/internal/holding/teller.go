@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -61,11 +62,11 @@ func sameHold(a, b holds.Hold) bool {
 	return a.Subject == b.Subject && a.Code == b.Code && a.Since.Equal(b.Since)
 }
 
-// Owner names this process beside the positions it holds, for people.
-func Owner() string {
+// Owner names this process, and no other: that of before in a container had the same host and number.
+var Owner = sync.OnceValue(func() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown host"
 	}
-	return fmt.Sprintf("%s, process %d", host, os.Getpid())
-}
+	return fmt.Sprintf("%s, process %d (%s)", host, os.Getpid(), uuid.NewString()[:8])
+})
