@@ -189,6 +189,7 @@ const (
 	Restart   Policy = "restart"
 	Position  Policy = "position"
 	Committed Policy = "committed"
+	Fail      Policy = "fail"
 )
 
 // prepared fills in the defaults and reports every fault of the config at once.

@@ -11,7 +11,7 @@ import (
 )
 
 // Place is a place in all partitions of a topic: the earliest or the latest one, an offset, or the first message of a
-// time. Make it with EarliestPlace, LatestPlace, OffsetPlace, TimePlace or ParsePlace; the zero Place is no place.
+// time. Make it with EarliestPlace, LatestPlace, OffsetPlace or ParsePlace; the zero Place is no place.
 type Place struct {
 	text   string
 	start  StartAt // empty: none
@@ -30,11 +30,9 @@ func OffsetPlace(offset int64) Place {
 	return Place{text: strconv.FormatInt(offset, 10), offset: offset}
 }
 
-// TimePlace is the first message whose timestamp is at or after a time, or where there is none that late, the end.
-func TimePlace(at time.Time) Place { return Place{text: at.UTC().Format(time.RFC3339Nano), time: at} }
-
 // ParsePlace reads "earliest", "latest", an offset, a duration before now ("2h" or "2h-ago"), or a time ("2026-03-01" or
-// "2026-03-01T04:05:06Z"). Times without a zone are UTC. The Place's String is the text.
+// "2026-03-01T04:05:06Z"). Times without a zone are UTC, and mean the first message whose timestamp is at or after them,
+// or where there is none that late, the end. The Place's String is the text.
 func ParsePlace(text string, now time.Time) (Place, error) {
 	switch {
 	case text == string(Earliest):

@@ -47,9 +47,6 @@ type ReaderConfig struct {
 	Logger *slog.Logger
 }
 
-// Fail is the policy that ends a Read with an error.
-const Fail Policy = "fail"
-
 // Range is what to read of a partition: the offsets from From up to, but not including, To.
 type Range struct {
 	Partition int32

@@ -64,8 +64,8 @@ remembers a million new IDs: where there are more, copies far apart may count as
 Exit codes: 0 done, also when it was done before, 1 it failed, 2 wrong usage or config, 3 interrupted by a signal: the same
 command goes on.`
 
-// replay is the command's line.
-type replay struct {
+// replayCommand is the command's line.
+type replayCommand struct {
 	clusterOf
 	from, to      string
 	partitions    []int32
@@ -77,7 +77,7 @@ type replay struct {
 }
 
 func newReplay() *cobra.Command {
-	r := &replay{}
+	r := &replayCommand{}
 	cmd := &cobra.Command{
 		Use:   "replay TOPIC",
 		Short: "Read a part of a topic again",
@@ -108,7 +108,7 @@ func newReplay() *cobra.Command {
 }
 
 // asked is what to replay, as far as the command line and the config say it.
-func (r *replay) asked(cmd *cobra.Command, cfg config.Config, topic string) (ask consumer.Replay, err error) {
+func (r *replayCommand) asked(cmd *cobra.Command, cfg config.Config, topic string) (ask consumer.Replay, err error) {
 	now := time.Now()
 	if r.from == "" {
 		return ask, usage(cmd, "--from is required: earliest, an offset, a duration like 2h, or a time")
@@ -134,7 +134,7 @@ func (r *replay) asked(cmd *cobra.Command, cfg config.Config, topic string) (ask
 	return ask, r.checkTopic(cmd, cfg, topic)
 }
 
-func (r *replay) checkTopic(cmd *cobra.Command, cfg config.Config, topic string) error {
+func (r *replayCommand) checkTopic(cmd *cobra.Command, cfg config.Config, topic string) error {
 	i := slices.IndexFunc(cfg.Topics, func(t config.Topic) bool { return t.Name == topic })
 	if i < 0 {
 		return usage(cmd, "the config has no topic %s; it has: %s", topic, strings.Join(topicNames(cfg), ", "))
@@ -146,7 +146,7 @@ func (r *replay) checkTopic(cmd *cobra.Command, cfg config.Config, topic string)
 	return nil
 }
 
-func (r *replay) run(cmd *cobra.Command, topic string) error {
+func (r *replayCommand) run(cmd *cobra.Command, topic string) error {
 	live, err := r.config()
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func (r *replay) run(cmd *cobra.Command, topic string) error {
 }
 
 // replay connects to both sides, and reports how it went.
-func (r *replay) replay(ctx context.Context, cmd *cobra.Command, cfg config.Config, pool *pgxpool.Pool,
+func (r *replayCommand) replay(ctx context.Context, cmd *cobra.Command, cfg config.Config, pool *pgxpool.Pool,
 	ask consumer.Replay, topic string, log *slog.Logger) error {
 	if cfg.Retention.IDs > 0 || len(cfg.Retention.Handlers) > 0 {
 		log.Warn("IDs are not kept for ever: messages whose IDs were forgotten are handled AGAIN; --dry-run tells how many")
@@ -207,7 +207,7 @@ func (r *replay) replay(ctx context.Context, cmd *cobra.Command, cfg config.Conf
 	return r.report(ctx, cmd.OutOrStdout(), &result, err)
 }
 
-func (r *replay) reader(s consumer.Config) (*consumer.Reader, error) {
+func (r *replayCommand) reader(s consumer.Config) (*consumer.Reader, error) {
 	boundMemory(s.BufferBytes)
 	return consumer.NewReader(consumer.ReaderConfig{
 		Connection: s.Connection, OnLoss: consumer.Policy(r.onLoss),
@@ -217,7 +217,7 @@ func (r *replay) reader(s consumer.Config) (*consumer.Reader, error) {
 	})
 }
 
-func (r *replay) processor(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, waiting *holds.Registry,
+func (r *replayCommand) processor(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, waiting *holds.Registry,
 	log *slog.Logger) (*handlers.Processor, error) {
 	open := dedup.Open
 	if r.dry {
@@ -244,7 +244,7 @@ func interrupted(ctx context.Context, err error, done string) error {
 }
 
 // report prints what a replay did, and gives the program's end.
-func (r *replay) report(ctx context.Context, out io.Writer, result *consumer.ReplayResult, err error) error {
+func (r *replayCommand) report(ctx context.Context, out io.Writer, result *consumer.ReplayResult, err error) error {
 	if result.Ranges == nil {
 		return interrupted(ctx, err, "")
 	}
