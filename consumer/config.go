@@ -16,10 +16,9 @@
 //	ghost.go                   a membership that kafka-go has forgotten
 //	hold.go, status.go         what waits, and where each partition stands
 //	telemetry.go, gauges.go    what is measured
-//	reader*.go, place.go       ranges of a topic, read beside the group
-//	replay*.go, rate.go        a range that is processed again
 //
-// Packages below it: internal/wire is the protocol, internal/fetch the buffers. Package cluster lies above.
+// Packages below it: internal/wire is the protocol, internal/fetch the buffers. Above it lie replay, which reads ranges
+// beside the group, and cluster, which asks what operators ask.
 package consumer
 
 import (

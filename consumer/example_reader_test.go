@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/replay"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 )
 
@@ -20,7 +21,7 @@ func ExampleReader() {
 		&kgo.Record{Topic: "payments", Key: []byte("bob"), Value: []byte("20")})
 
 	ctx := context.Background()
-	reader, err := consumer.NewReader(consumer.ReaderConfig{Connection: consumer.Connection{Brokers: []string{broker}}})
+	reader, err := replay.NewReader(replay.ReaderConfig{Connection: consumer.Connection{Brokers: []string{broker}}})
 	if err != nil {
 		panic(err)
 	}
@@ -33,11 +34,11 @@ func ExampleReader() {
 	if err != nil {
 		panic(err)
 	}
-	var ranges []consumer.Range
+	var ranges []replay.Range
 	for p := range end {
-		ranges = append(ranges, consumer.Range{Partition: p, From: first[p], To: end[p]})
+		ranges = append(ranges, replay.Range{Partition: p, From: first[p], To: end[p]})
 	}
-	err = reader.Read(ctx, consumer.Topic{Name: "payments"}, ranges, func(_ context.Context, page consumer.Page) error {
+	err = reader.Read(ctx, consumer.Topic{Name: "payments"}, ranges, func(_ context.Context, page replay.Page) error {
 		for _, m := range page.Messages { // with several partitions, those of others come at the same time
 			fmt.Printf("%s: %s\n", m.Key, m.Value)
 		}

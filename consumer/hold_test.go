@@ -21,6 +21,7 @@ import (
 	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/dedup/deduptest/pgserver"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/consumer/replay"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -211,11 +212,11 @@ func TestAReplayThatWaitsIsToldToo(t *testing.T) {
 	consumertest.Produce(t, s.addr, rs...)
 	book := &logbook{}
 	obeying := s.obeying(newObedient(), handlers.Retry{Base: time.Hour, Cap: time.Hour})
-	r := s.replayer(func(rc *consumer.ReaderConfig, hc *handlers.Config) { obeying(nil, hc); rc.Logger = book.logger() })
+	r := s.replayer(func(rc *replay.ReaderConfig, hc *handlers.Config) { obeying(nil, hc); rc.Logger = book.logger() })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := r.reader.Replay(ctx, r.processor, r.replay(func(c *consumer.Replay) { c.MaxParked = 15 }))
+		_, err := r.reader.Replay(ctx, r.processor, r.replay(func(c *replay.Config) { c.MaxParked = 15 }))
 		ended <- err
 	}()
 	held := `select count(*) from firstseen.holds where consumer like 'replay/%' and holds @> '[{"code": "max_parked", "kind": "replay"}]'`

@@ -16,21 +16,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/replay"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 )
 
 func TestReaderFollowsMovedLeaders(t *testing.T) {
 	fake := consumertest.NewFake(t)
 	r := newReading(t, fake.Addr, 3, meagre)
-	var ranges []consumer.Range
+	var ranges []replay.Range
 	for range 20 {
 		r.fill(5)
 	}
 	for p := range int32(3) {
-		ranges = append(ranges, consumer.Range{Partition: p, To: 100})
+		ranges = append(ranges, replay.Range{Partition: p, To: 100})
 	}
 	var n atomic.Int32
-	got, err := r.read(func(context.Context, consumer.Page) error {
+	got, err := r.read(func(context.Context, replay.Page) error {
 		if n.Add(1)%10 == 0 {
 			fake.Cluster.ShufflePartitionLeaders()
 		}
@@ -53,7 +54,7 @@ func TestReaderMakesUpForRefusedFetches(t *testing.T) {
 			r := newReading(t, fake.Addr, 2, nil)
 			r.fill(10)
 			refused := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Partitions: []int32{0}, Err: refusal, Count: 3})
-			got := r.mustRead(consumer.Range{Partition: 0, To: 10}, consumer.Range{Partition: 1, To: 10})
+			got := r.mustRead(replay.Range{Partition: 0, To: 10}, replay.Range{Partition: 1, To: 10})
 			met(t, refused, 3)
 			require.Equal(t, from(0, 10), got.offsets(0))
 			require.Equal(t, from(0, 10), got.offsets(1))
@@ -77,7 +78,7 @@ func TestReaderWaitsForBrokersThatAreAway(t *testing.T) {
 	}
 	away.Store(true)
 	leave := sync.OnceFunc(func() { away.Store(true) })
-	got, err := r.read(func(context.Context, consumer.Page) error { leave(); return nil }, consumer.Range{To: 50})
+	got, err := r.read(func(context.Context, replay.Page) error { leave(); return nil }, replay.Range{To: 50})
 	require.NoError(t, err)
 	require.Equal(t, from(0, 50), got.offsets(0))
 	require.EqualValues(t, 40, refused.Load())
@@ -86,10 +87,10 @@ func TestReaderWaitsForBrokersThatAreAway(t *testing.T) {
 }
 
 func TestReaderWaitsForBrokersNoLongerThanItsContext(t *testing.T) {
-	r := newReading(t, consumertest.NewFake(t).Addr, 1, func(c *consumer.ReaderConfig) { c.Brokers = []string{"127.0.0.1:1"} })
+	r := newReading(t, consumertest.NewFake(t).Addr, 1, func(c *replay.ReaderConfig) { c.Brokers = []string{"127.0.0.1:1"} })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- r.reader.Read(ctx, consumer.Topic{Name: r.topic}, []consumer.Range{{To: 1}}, nil) }()
+	go func() { ended <- r.reader.Read(ctx, consumer.Topic{Name: r.topic}, []replay.Range{{To: 1}}, nil) }()
 	r.logged(r.book, slog.LevelError, "Kafka does not answer", "reason", "find offsets")
 	cancel()
 	err := <-ended
@@ -136,10 +137,10 @@ func TestReaderEndsWhereNothingIsLeftUpToTheEndOfThePartition(t *testing.T) {
 		}
 		return emptyFetch(r, 10)
 	})
-	got := r.mustRead(consumer.Range{To: 10})
+	got := r.mustRead(replay.Range{To: 10})
 	require.Equal(t, from(0, 5), got.offsets(0))
 	require.EqualValues(t, 10, got.next(0))
-	require.EqualValues(t, 8, r.mustRead(consumer.Range{From: 6, To: 8}).next(0))
+	require.EqualValues(t, 8, r.mustRead(replay.Range{From: 6, To: 8}).next(0))
 }
 
 func TestReaderTakesNoEmptyAnswerForTheEndWhileThereIsSomething(t *testing.T) {
@@ -162,7 +163,7 @@ func TestReaderTakesNoEmptyAnswerForTheEndWhileThereIsSomething(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake := consumertest.NewFake(t)
-			r := newReading(t, fake.Addr, 1, func(cfg *consumer.ReaderConfig) { meagre(cfg); cfg.MetadataInterval = c.patience })
+			r := newReading(t, fake.Addr, 1, func(cfg *replay.ReaderConfig) { meagre(cfg); cfg.MetadataInterval = c.patience })
 			r.fill(5)
 			r.fill(5)
 			var left atomic.Int32 // of the answers that only a Reader at a loss asks for
@@ -177,7 +178,7 @@ func TestReaderTakesNoEmptyAnswerForTheEndWhileThereIsSomething(t *testing.T) {
 				}
 				return answer
 			})
-			got := r.mustRead(consumer.Range{To: 10})
+			got := r.mustRead(replay.Range{To: 10})
 			require.Equal(t, from(0, 10), got.offsets(0))
 			require.Zero(t, left.Load())
 		})
@@ -193,14 +194,14 @@ func TestReaderFetchesNothingBehindItsRange(t *testing.T) {
 	behind := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Observe: true, Count: -1, When: func(r kmsg.Request) bool {
 		return r.(*kmsg.FetchRequest).Topics[0].Partitions[0].FetchOffset >= 20
 	}})
-	_, err := r.read(func(ctx context.Context, _ consumer.Page) error {
+	_, err := r.read(func(ctx context.Context, _ replay.Page) error {
 		for range 10 { // while these are asked something else could be fetched
 			if _, err := r.reader.Latest(ctx, r.topic); err != nil {
 				return err
 			}
 		}
 		return nil
-	}, consumer.Range{To: 20})
+	}, replay.Range{To: 20})
 	require.NoError(t, err)
 	require.Zero(t, behind.Hits())
 }
@@ -208,7 +209,7 @@ func TestReaderFetchesNothingBehindItsRange(t *testing.T) {
 // Nothing is fetched between the first page and the new topic.
 func TestReaderNoticesATopicThatWasMadeAnew(t *testing.T) {
 	fake := consumertest.NewFake(t)
-	r := newReading(t, fake.Addr, 1, func(c *consumer.ReaderConfig) { meagre(c); c.MetadataInterval = time.Hour })
+	r := newReading(t, fake.Addr, 1, func(c *replay.ReaderConfig) { meagre(c); c.MetadataInterval = time.Hour })
 	for range 4 {
 		r.fill(10)
 	}
@@ -219,7 +220,7 @@ func TestReaderNoticesATopicThatWasMadeAnew(t *testing.T) {
 		consumertest.CreateTopic(t, r.addr, r.topic, 1)
 		r.fill(40)
 	})
-	got, err := r.read(func(context.Context, consumer.Page) error { again(); return nil }, consumer.Range{To: 40})
+	got, err := r.read(func(context.Context, replay.Page) error { again(); return nil }, replay.Range{To: 40})
 	require.ErrorContains(t, err, "it was deleted and created again")
 	require.Len(t, got.of[0], 2)
 }
@@ -231,7 +232,7 @@ func TestReaderNoticesATopicThatIsDeleted(t *testing.T) {
 			r.fill(10)
 		}
 		drop := sync.OnceFunc(func() { consumertest.DeleteTopic(t, addr, r.topic) })
-		_, err := r.read(func(context.Context, consumer.Page) error { drop(); return nil }, consumer.Range{To: 40})
+		_, err := r.read(func(context.Context, replay.Page) error { drop(); return nil }, replay.Range{To: 40})
 		require.ErrorContains(t, err, "it was deleted meanwhile")
 	})
 }
@@ -255,12 +256,12 @@ func TestReaderNoticesAPartitionThatEndsBelowItsRange(t *testing.T) {
 				r.fill(messages)
 				unread.Remove()
 			})
-			got, err := r.read(func(_ context.Context, p consumer.Page) error {
+			got, err := r.read(func(_ context.Context, p replay.Page) error {
 				if p.Next == 50 {
 					again()
 				}
 				return nil
-			}, consumer.Range{To: 100})
+			}, replay.Range{To: 100})
 			require.ErrorContains(t, err, "partition 0 ends below 100 now")
 			require.Equal(t, from(0, 50), got.offsets(0))
 		})
@@ -282,7 +283,7 @@ func TestReaderRefusesWhatItCanNotDecode(t *testing.T) {
 	rotten := r.recordsTo(0, 3)
 	rotten[1].Value = damaged
 	consumertest.ProduceTo(t, r.addr, rotten...)
-	got, err := r.read(nil, consumer.Range{To: 8})
+	got, err := r.read(nil, replay.Range{To: 8})
 	require.ErrorIs(t, err, kerr.CorruptMessage)
 	require.ErrorContains(t, err, r.topic+"/0@5")
 	require.Equal(t, from(0, got.next(0)), got.offsets(0))

@@ -20,21 +20,22 @@ import (
 
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/consumer/replay"
 	"github.com/firstseen/firstseen/dedup/identity"
 )
 
 // reading is a topic and a Reader, of which nothing is left at the test's end.
 type reading struct {
 	*stage
-	reader *consumer.Reader
+	reader *replay.Reader
 	book   *logbook
 }
 
-func newReading(t *testing.T, addr string, partitions int, change func(*consumer.ReaderConfig)) *reading {
+func newReading(t *testing.T, addr string, partitions int, change func(*replay.ReaderConfig)) *reading {
 	t.Helper()
 	r := &reading{stage: &stage{t: t, addr: addr, topic: consumertest.Name(t), partitions: partitions}, book: &logbook{}}
 	consumertest.CreateTopic(t, addr, r.topic, partitions)
-	cfg := consumer.ReaderConfig{
+	cfg := replay.ReaderConfig{
 		Connection: consumer.Connection{Brokers: []string{addr}, RequestTimeout: 2 * time.Second}, Logger: r.book.logger(),
 		MetadataInterval: 200 * time.Millisecond, FetchWait: 100 * time.Millisecond,
 	}
@@ -42,7 +43,7 @@ func newReading(t *testing.T, addr string, partitions int, change func(*consumer
 		change(&cfg)
 	}
 	var err error
-	r.reader, err = consumer.NewReader(cfg)
+	r.reader, err = replay.NewReader(cfg)
 	require.NoError(t, err)
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() {
@@ -55,21 +56,21 @@ func newReading(t *testing.T, addr string, partitions int, change func(*consumer
 }
 
 // meagre has next to nothing fetched ahead: a batch for each partition.
-func meagre(c *consumer.ReaderConfig) { c.BufferBytes, c.FetchBytes = 1, 1 }
+func meagre(c *replay.ReaderConfig) { c.BufferBytes, c.FetchBytes = 1, 1 }
 
 // pages are what was read, by partition.
 type pages struct {
 	t  testing.TB
 	mu sync.Mutex
-	of map[int32][]consumer.Page
+	of map[int32][]replay.Page
 }
 
 // add asserts that a partition's pages follow each other.
-func (p *pages) add(page consumer.Page) {
+func (p *pages) add(page replay.Page) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.of == nil {
-		p.of = map[int32][]consumer.Page{}
+		p.of = map[int32][]replay.Page{}
 	}
 	next := int64(0)
 	if before := p.of[page.Partition]; len(before) > 0 {
@@ -106,11 +107,11 @@ func (p *pages) next(partition int32) int64 {
 }
 
 // read reads ranges; on, if set, is called for each page.
-func (r *reading) read(on func(context.Context, consumer.Page) error, ranges ...consumer.Range) (*pages, error) {
+func (r *reading) read(on func(context.Context, replay.Page) error, ranges ...replay.Range) (*pages, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	got := &pages{t: r.t}
-	err := r.reader.Read(ctx, consumer.Topic{Name: r.topic}, ranges, func(ctx context.Context, page consumer.Page) error {
+	err := r.reader.Read(ctx, consumer.Topic{Name: r.topic}, ranges, func(ctx context.Context, page replay.Page) error {
 		got.add(page)
 		if on == nil {
 			return nil
@@ -120,7 +121,7 @@ func (r *reading) read(on func(context.Context, consumer.Page) error, ranges ...
 	return got, err
 }
 
-func (r *reading) mustRead(ranges ...consumer.Range) *pages {
+func (r *reading) mustRead(ranges ...replay.Range) *pages {
 	r.t.Helper()
 	got, err := r.read(nil, ranges...)
 	require.NoError(r.t, err)
@@ -146,19 +147,19 @@ func from(first, end int64) (offsets []int64) {
 
 func TestReaderReadsItsRangesInOrderAndNoMore(t *testing.T) {
 	onBrokers(t, func(t *testing.T, addr string) {
-		for name, change := range map[string]func(*consumer.ReaderConfig){
+		for name, change := range map[string]func(*replay.ReaderConfig){
 			"by default":          nil,
 			"a batch at a time":   meagre,
-			"a message at a time": func(c *consumer.ReaderConfig) { c.MaxBatch = 1 },
-			"a byte at a time":    func(c *consumer.ReaderConfig) { c.MaxBatchBytes = 1 },
+			"a message at a time": func(c *replay.ReaderConfig) { c.MaxBatch = 1 },
+			"a byte at a time":    func(c *replay.ReaderConfig) { c.MaxBatchBytes = 1 },
 		} {
 			t.Run(name, func(t *testing.T) {
 				r := newReading(t, addr, 4, change)
 				for range 5 {
 					r.fill(20)
 				}
-				got := r.mustRead(consumer.Range{Partition: 0, To: 100}, consumer.Range{Partition: 1, From: 17, To: 63},
-					consumer.Range{Partition: 3, From: 99, To: 100}, consumer.Range{Partition: 2, From: 50, To: 50})
+				got := r.mustRead(replay.Range{Partition: 0, To: 100}, replay.Range{Partition: 1, From: 17, To: 63},
+					replay.Range{Partition: 3, From: 99, To: 100}, replay.Range{Partition: 2, From: 50, To: 50})
 				require.Equal(t, from(0, 100), got.offsets(0))
 				require.Equal(t, from(17, 63), got.offsets(1))
 				require.Empty(t, got.of[2])
@@ -179,9 +180,9 @@ func TestReaderFindsWhatAHandlerWouldGet(t *testing.T) {
 	record := r.record("k", "v", id.String())
 	record.Headers = append(record.Headers, kgo.RecordHeader{Key: "tenant", Value: []byte("acme")})
 	consumertest.Produce(t, r.addr, record, r.record("k", "v", ""))
-	var got []consumer.Page
+	var got []replay.Page
 	topic := consumer.Topic{Name: r.topic, TenantHeader: "tenant", Fingerprint: identity.FingerprintBytes}
-	err := r.reader.Read(t.Context(), topic, []consumer.Range{{To: 2}}, func(_ context.Context, p consumer.Page) error {
+	err := r.reader.Read(t.Context(), topic, []replay.Range{{To: 2}}, func(_ context.Context, p replay.Page) error {
 		got = append(got, p)
 		return nil
 	})
@@ -209,8 +210,8 @@ func TestReaderEndsWhereThePartitionEndedAtTheStart(t *testing.T) {
 			r.fill(10)
 		}
 		more := sync.OnceFunc(func() { r.fill(10) })
-		got, err := r.read(func(context.Context, consumer.Page) error { more(); return nil },
-			consumer.Range{Partition: 0, To: math.MaxInt64}, consumer.Range{Partition: 1, From: 30, To: 40})
+		got, err := r.read(func(context.Context, replay.Page) error { more(); return nil },
+			replay.Range{Partition: 0, To: math.MaxInt64}, replay.Range{Partition: 1, From: 30, To: 40})
 		require.NoError(t, err)
 		require.Equal(t, from(0, 30), got.offsets(0))
 		require.EqualValues(t, 30, got.next(0))
@@ -239,7 +240,7 @@ func TestReaderPassesOverAbortedMessagesAndEndsAtMarkers(t *testing.T) {
 						want = append(want, offset)
 					}
 				}
-				got := r.mustRead(consumer.Range{From: first, To: end})
+				got := r.mustRead(replay.Range{From: first, To: end})
 				require.Equal(t, want, got.offsets(0), "from %d to %d", first, end)
 				require.Equal(t, end, got.next(0), "from %d", first)
 			}
@@ -255,15 +256,15 @@ func TestReaderEndsAtTheLastStableOffset(t *testing.T) {
 		r.open(producer, r.recordsTo(0, 3)...)
 		r.fill(5) // behind the open transaction
 		for _, to := range []int64{5, 6, 13, math.MaxInt64} {
-			got := r.mustRead(consumer.Range{From: 2, To: to})
+			got := r.mustRead(replay.Range{From: 2, To: to})
 			require.Equal(t, from(2, 5), got.offsets(0))
 			require.EqualValues(t, 5, got.next(0))
 		}
-		require.Empty(t, r.mustRead(consumer.Range{From: 5, To: 13}).of)
-		require.Empty(t, r.mustRead(consumer.Range{From: 100, To: 130}).of)
+		require.Empty(t, r.mustRead(replay.Range{From: 5, To: 13}).of)
+		require.Empty(t, r.mustRead(replay.Range{From: 100, To: 130}).of)
 		r.end(producer, kgo.TryCommit)
 		r.endsAt(14)
-		require.Equal(t, from(2, 13), r.mustRead(consumer.Range{From: 2, To: math.MaxInt64}).offsets(0)) // 13 is the marker
+		require.Equal(t, from(2, 13), r.mustRead(replay.Range{From: 2, To: math.MaxInt64}).offsets(0)) // 13 is the marker
 	})
 }
 
@@ -276,8 +277,8 @@ func TestReaderEndsARangeWhoseTailWasCompactedAway(t *testing.T) {
 		end := consumertest.EndOffset(t, addr, r.topic, 0)
 		read := map[int64]*pages{}
 		for to := int64(1); to <= end; to++ {
-			read[to] = r.mustRead(consumer.Range{To: to})
-			require.Equal(t, to, r.mustRead(consumer.Range{From: to - 1, To: to}).next(0))
+			read[to] = r.mustRead(replay.Range{To: to})
+			require.Equal(t, to, r.mustRead(replay.Range{From: to - 1, To: to}).next(0))
 		}
 		after := offsetsOf(r.surviving()) // Kafka may have compacted on
 		for to, got := range read {
@@ -328,7 +329,7 @@ func TestReaderNamesMessagesThatWereDeleted(t *testing.T) {
 				r.fill(20)
 				r.fill(20)
 				r.deleteBefore(0, 15)
-				got, err := r.read(nil, consumer.Range{From: c.first, To: c.end})
+				got, err := r.read(nil, replay.Range{From: c.first, To: c.end})
 				if c.lost == "" {
 					require.NoError(t, err)
 					require.Equal(t, c.left, got.offsets(0))
@@ -337,9 +338,9 @@ func TestReaderNamesMessagesThatWereDeleted(t *testing.T) {
 				require.ErrorContains(t, err, r.topic+"/0@"+c.lost+" were deleted")
 				require.Empty(t, got.of)
 
-				goOn := newReading(t, addr, 1, func(c *consumer.ReaderConfig) { c.OnLoss = consumer.Continue })
+				goOn := newReading(t, addr, 1, func(c *replay.ReaderConfig) { c.OnLoss = consumer.Continue })
 				goOn.topic = r.topic
-				got = goOn.mustRead(consumer.Range{From: c.first, To: c.end})
+				got = goOn.mustRead(replay.Range{From: c.first, To: c.end})
 				require.Equal(t, c.left, got.offsets(0))
 				require.Equal(t, c.end, got.next(0))
 				require.True(t, goOn.book.has(slog.LevelError, "LOST", "partition", r.topic+"/0", "from", "3"))
@@ -351,11 +352,11 @@ func TestReaderNamesMessagesThatWereDeleted(t *testing.T) {
 func TestReaderNamesWhatDoesNotExist(t *testing.T) {
 	onBrokers(t, func(t *testing.T, addr string) {
 		r := newReading(t, addr, 2, nil)
-		_, err := r.read(nil, consumer.Range{Partition: 1, To: 5}, consumer.Range{Partition: 2, To: 5})
+		_, err := r.read(nil, replay.Range{Partition: 1, To: 5}, replay.Range{Partition: 2, To: 5})
 		require.EqualError(t, err, "read topic "+r.topic+": partition 2 does not exist")
 		for _, name := range []string{r.topic + "-missing", "no name for a topic"} {
 			r.topic = name
-			_, err = r.read(nil, consumer.Range{To: 5})
+			_, err = r.read(nil, replay.Range{To: 5})
 			require.EqualError(t, err, "read topic "+name+": it does not exist")
 			_, err = r.reader.Latest(t.Context(), name)
 			require.ErrorContains(t, err, name+": it does not exist")
@@ -364,14 +365,14 @@ func TestReaderNamesWhatDoesNotExist(t *testing.T) {
 }
 
 func TestReaderReportsEveryFaultAtOnce(t *testing.T) {
-	_, err := consumer.NewReader(consumer.ReaderConfig{OnLoss: consumer.Hold})
+	_, err := replay.NewReader(replay.ReaderConfig{OnLoss: consumer.Hold})
 	require.ErrorContains(t, err, "brokers")
 	require.ErrorContains(t, err, "on loss")
 
-	r, err := consumer.NewReader(consumer.ReaderConfig{Connection: consumer.Connection{Brokers: []string{"127.0.0.1:1"}}})
+	r, err := replay.NewReader(replay.ReaderConfig{Connection: consumer.Connection{Brokers: []string{"127.0.0.1:1"}}})
 	require.NoError(t, err)
 	err = r.Read(t.Context(), consumer.Topic{Fingerprint: "?"},
-		[]consumer.Range{{Partition: 1, From: 3, To: 2}, {Partition: 2, From: -1}, {Partition: 2}}, nil)
+		[]replay.Range{{Partition: 1, From: 3, To: 2}, {Partition: 2, From: -1}, {Partition: 2}}, nil)
 	for _, fault := range []string{"a name is required", "partition 1: from 3 to 2", "partition 2: from -1",
 		"named twice", "fingerprint"} {
 		require.ErrorContains(t, err, fault)
@@ -384,7 +385,7 @@ func TestReaderEndsWithTheFirstErrorOfItsCaller(t *testing.T) {
 	refused := errors.New("refused")
 	var others sync.WaitGroup
 	others.Add(2)
-	got, err := r.read(func(ctx context.Context, p consumer.Page) error {
+	got, err := r.read(func(ctx context.Context, p replay.Page) error {
 		if p.Partition == 1 {
 			others.Wait()
 			return refused
@@ -392,19 +393,19 @@ func TestReaderEndsWithTheFirstErrorOfItsCaller(t *testing.T) {
 		others.Done()
 		<-ctx.Done() // its end is what is waited for
 		return ctx.Err()
-	}, consumer.Range{Partition: 0, To: 10}, consumer.Range{Partition: 1, To: 10}, consumer.Range{Partition: 2, To: 10})
+	}, replay.Range{Partition: 0, To: 10}, replay.Range{Partition: 1, To: 10}, replay.Range{Partition: 2, To: 10})
 	require.ErrorIs(t, err, refused)
 	require.ErrorContains(t, err, "page "+r.topic+"/1@0")
 	require.Len(t, got.of, 3)
 }
 
 func TestReaderReadsNoMoreWhereItsCallerEndsAGoroutine(t *testing.T) {
-	r := newReading(t, consumertest.NewFake(t).Addr, 2, func(c *consumer.ReaderConfig) { c.Concurrency = 1 })
+	r := newReading(t, consumertest.NewFake(t).Addr, 2, func(c *replay.ReaderConfig) { c.Concurrency = 1 })
 	r.fill(10)
-	_, err := r.read(func(context.Context, consumer.Page) error { runtime.Goexit(); return nil },
-		consumer.Range{Partition: 0, To: 10}, consumer.Range{Partition: 1, To: 10})
+	_, err := r.read(func(context.Context, replay.Page) error { runtime.Goexit(); return nil },
+		replay.Range{Partition: 0, To: 10}, replay.Range{Partition: 1, To: 10})
 	require.ErrorContains(t, err, "goroutine")
-	require.Equal(t, from(0, 10), r.mustRead(consumer.Range{To: 10}).offsets(0), "another Read goes on")
+	require.Equal(t, from(0, 10), r.mustRead(replay.Range{To: 10}).offsets(0), "another Read goes on")
 }
 
 func TestReaderEndsWithItsContext(t *testing.T) {
@@ -412,8 +413,8 @@ func TestReaderEndsWithItsContext(t *testing.T) {
 	r.fill(10)
 	r.fill(10)
 	ctx, cancel := context.WithCancel(t.Context())
-	err := r.reader.Read(ctx, consumer.Topic{Name: r.topic}, []consumer.Range{{To: 20}}, func(context.Context,
-		consumer.Page) error {
+	err := r.reader.Read(ctx, consumer.Topic{Name: r.topic}, []replay.Range{{To: 20}}, func(context.Context,
+		replay.Page) error {
 		cancel()
 		return nil
 	})
@@ -421,7 +422,7 @@ func TestReaderEndsWithItsContext(t *testing.T) {
 }
 
 func TestReaderHasOnePageOfAPartitionOutAndAsManyAsItMayInAll(t *testing.T) {
-	r := newReading(t, consumertest.NewFake(t).Addr, 5, func(c *consumer.ReaderConfig) {
+	r := newReading(t, consumertest.NewFake(t).Addr, 5, func(c *replay.ReaderConfig) {
 		c.Concurrency, c.MaxBatch = 3,
 			5
 	})
@@ -431,11 +432,11 @@ func TestReaderHasOnePageOfAPartitionOutAndAsManyAsItMayInAll(t *testing.T) {
 	var together sync.WaitGroup // of the first three, which wait for each other
 	together.Add(3)
 	var first atomic.Int32
-	var ranges []consumer.Range
+	var ranges []replay.Range
 	for p := range int32(5) {
-		ranges = append(ranges, consumer.Range{Partition: p, To: 50})
+		ranges = append(ranges, replay.Range{Partition: p, To: 50})
 	}
-	_, err := r.read(func(_ context.Context, p consumer.Page) error {
+	_, err := r.read(func(_ context.Context, p replay.Page) error {
 		if n := of[p.Partition].Add(1); n > 1 {
 			t.Errorf("%d pages of partition %d at once", n, p.Partition)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/firstseen/firstseen/consumer/consumertest"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
+	"github.com/firstseen/firstseen/consumer/replay"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -36,8 +37,8 @@ func TestNewHandlerIsFilledInOrderWhileItIsPaused(t *testing.T) {
 	require.Equal(t, 60, s.count(`select count(*) from firstseen.parked`))
 
 	var once sync.Once
-	result := s.replayer(func(_ *consumer.ReaderConfig, hc *handlers.Config) { s.handling("later")(hc) }).mustRun(func(c *consumer.Replay) {
-		c.Progress = func(consumer.ReplayResult) { once.Do(more) }
+	result := s.replayer(func(_ *replay.ReaderConfig, hc *handlers.Config) { s.handling("later")(hc) }).mustRun(func(c *replay.Config) {
+		c.Progress = func(replay.Result) { once.Do(more) }
 	})
 	require.Equal(t, handlers.Result{New: 60, Duplicates: 60}, result.Result)
 	_, err = operate.Of(s.store()).Resume(t.Context(), paused, nightShift)
@@ -55,7 +56,7 @@ func TestReplayKeepsItsRate(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 2)
 	consumertest.Produce(t, s.addr, s.records(60, 7)...)
-	result := s.replayer(nil).mustRun(func(c *consumer.Replay) { c.Rate = 100 })
+	result := s.replayer(nil).mustRun(func(c *replay.Config) { c.Rate = 100 })
 	require.EqualValues(t, 60, result.Read)
 	require.GreaterOrEqual(t, result.Elapsed, 400*time.Millisecond) // all but the last batches, of 10 at most
 }

@@ -20,24 +20,25 @@ import (
 	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/dedup/operate"
+	"github.com/firstseen/firstseen/consumer/replay"
 	"github.com/firstseen/firstseen/handlers"
 )
 
 // replayer replays a stage's topic to handlers that leave effects.
 type replayer struct {
 	*stage
-	reader    *consumer.Reader
+	reader    *replay.Reader
 	processor *handlers.Processor
 }
 
 // replayer makes one; change may change what it reads and handles with.
-func (s *stage) replayer(change func(*consumer.ReaderConfig, *handlers.Config)) *replayer {
+func (s *stage) replayer(change func(*replay.ReaderConfig, *handlers.Config)) *replayer {
 	s.t.Helper()
 	ctx := context.Background()
 	pool := deduptest.OpenPool(s.t, s.dsn, nil)
 	store, err := dedup.Open(ctx, pool, dedup.Config{Inbox: s.group, EvictAfter: 500 * time.Millisecond})
 	require.NoError(s.t, err)
-	rc := consumer.ReaderConfig{Connection: consumer.Connection{Brokers: []string{s.addr}}, Logger: logger(),
+	rc := replay.ReaderConfig{Connection: consumer.Connection{Brokers: []string{s.addr}}, Logger: logger(),
 		MaxBatch: 10, FetchWait: 100 * time.Millisecond}
 	hc := handlers.Config{Store: store, Handlers: &handlers.Registry{}, Logger: logger()}
 	if change != nil {
@@ -49,7 +50,7 @@ func (s *stage) replayer(change func(*consumer.ReaderConfig, *handlers.Config)) 
 	r := &replayer{stage: s}
 	r.processor, err = handlers.NewProcessor(hc)
 	require.NoError(s.t, err)
-	r.reader, err = consumer.NewReader(rc)
+	r.reader, err = replay.NewReader(rc)
 	require.NoError(s.t, err)
 	s.t.Cleanup(r.reader.Close)
 	return r
@@ -65,21 +66,21 @@ func (s *stage) handling(names ...string) func(*handlers.Config) {
 }
 
 // replay is what to replay: the whole topic, but for what change says.
-func (r *replayer) replay(change func(*consumer.Replay)) consumer.Replay {
-	cfg := consumer.Replay{Topic: consumer.Topic{Name: r.topic}, Group: r.group}
+func (r *replayer) replay(change func(*replay.Config)) replay.Config {
+	cfg := replay.Config{Topic: consumer.Topic{Name: r.topic}, Group: r.group}
 	if change != nil {
 		change(&cfg)
 	}
 	return cfg
 }
 
-func (r *replayer) run(change func(*consumer.Replay)) (consumer.ReplayResult, error) {
+func (r *replayer) run(change func(*replay.Config)) (replay.Result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	return r.reader.Replay(ctx, r.processor, r.replay(change))
 }
 
-func (r *replayer) mustRun(change func(*consumer.Replay)) consumer.ReplayResult {
+func (r *replayer) mustRun(change func(*replay.Config)) replay.Result {
 	r.t.Helper()
 	result, err := r.run(change)
 	require.NoError(r.t, err)
@@ -113,7 +114,7 @@ func TestReplayTakesEffectOnceForEachMessage(t *testing.T) {
 		require.False(t, result.Resumed)
 		s.requireOnce(100)
 
-		result = r.mustRun(func(c *consumer.Replay) { c.Name = "another" })
+		result = r.mustRun(func(c *replay.Config) { c.Name = "another" })
 		require.EqualValues(t, 300, result.Read)
 		require.Equal(t, handlers.Result{Duplicates: 300}, result.Result)
 		s.requireOnce(100)
@@ -133,7 +134,7 @@ func TestFinishedReplayDoesNothingUnlessBegunAnew(t *testing.T) {
 	require.EqualValues(t, 20, result.Before)
 	s.requireOnce(20)
 
-	result = r.mustRun(func(c *consumer.Replay) { c.Fresh = true })
+	result = r.mustRun(func(c *replay.Config) { c.Fresh = true })
 	require.False(t, result.Resumed)
 	require.EqualValues(t, 40, result.Read)
 	s.requireOnce(40)
@@ -145,8 +146,8 @@ func TestInterruptedReplayGoesOnToTheEndThatItBeganWith(t *testing.T) {
 	consumertest.Produce(t, s.addr, s.copies(100)...)
 	r := s.replayer(nil)
 	ctx, cancel := context.WithCancel(context.Background())
-	first, err := r.reader.Replay(ctx, r.processor, r.replay(func(c *consumer.Replay) {
-		c.Progress = func(p consumer.ReplayResult) {
+	first, err := r.reader.Replay(ctx, r.processor, r.replay(func(c *replay.Config) {
+		c.Progress = func(p replay.Result) {
 			if p.Read >= 60 {
 				cancel()
 			}
@@ -171,9 +172,9 @@ func TestReplayIsNotTakenForAnotherOne(t *testing.T) {
 	consumertest.Produce(t, s.addr, s.records(20, 7)...)
 	r := s.replayer(nil)
 	r.mustRun(nil)
-	_, err := r.run(func(c *consumer.Replay) { c.From = consumer.OffsetPlace(5) })
+	_, err := r.run(func(c *replay.Config) { c.From = replay.OffsetPlace(5) })
 	require.ErrorContains(t, err, `from earliest to latest`)
-	_, err = s.replayer(func(_ *consumer.ReaderConfig, hc *handlers.Config) {
+	_, err = s.replayer(func(_ *replay.ReaderConfig, hc *handlers.Config) {
 		s.handling("effect",
 			"later")(hc)
 	}).run(nil)
@@ -194,8 +195,8 @@ func TestReplayReadsTheRangeThatIsAskedFor(t *testing.T) {
 		}
 	}
 	consumertest.ProduceTo(t, s.addr, rs...)
-	place := func(text string) consumer.Place {
-		p, err := consumer.ParsePlace(text, start.Add(10*time.Hour))
+	place := func(text string) replay.Place {
+		p, err := replay.ParsePlace(text, start.Add(10*time.Hour))
 		require.NoError(t, err)
 		return p
 	}
@@ -216,7 +217,7 @@ func TestReplayReadsTheRangeThatIsAskedFor(t *testing.T) {
 		{"2099-01-01", "latest", nil, []int64{10, 10, 10, 10}},
 		{"2001-01-01", "2001-01-02", nil, []int64{0, 0, 0, 0}},
 	} {
-		result := r.mustRun(func(cfg *consumer.Replay) {
+		result := r.mustRun(func(cfg *replay.Config) {
 			cfg.Name, cfg.From, cfg.To, cfg.Partitions = fmt.Sprint(i), place(c.from), place(c.to), c.partitions
 		})
 		var got []int64
@@ -227,12 +228,12 @@ func TestReplayReadsTheRangeThatIsAskedFor(t *testing.T) {
 		require.Equal(t, result.Total(), result.Read)
 	}
 	for _, wrong := range []string{"", "-1", "yesterday", "-2h", "2h-"} {
-		_, err := consumer.ParsePlace(wrong, start)
+		_, err := replay.ParsePlace(wrong, start)
 		require.Error(t, err, wrong)
 	}
-	_, err := r.run(func(c *consumer.Replay) { c.Partitions = []int32{0, 7} })
+	_, err := r.run(func(c *replay.Config) { c.Partitions = []int32{0, 7} })
 	require.ErrorContains(t, err, "partition 7 does not exist")
-	_, err = r.run(func(c *consumer.Replay) { c.From, c.To = consumer.OffsetPlace(2), consumer.OffsetPlace(1) })
+	_, err = r.run(func(c *replay.Config) { c.From, c.To = replay.OffsetPlace(2), replay.OffsetPlace(1) })
 	require.ErrorContains(t, err, "from 2 to 1 is no range")
 }
 
@@ -260,7 +261,7 @@ func TestReplayFillsANewHandlerOnly(t *testing.T) {
 	stop := s.start(s.consumer(nil))
 	s.caughtUp()
 	stop()
-	result := s.replayer(func(_ *consumer.ReaderConfig, hc *handlers.Config) { s.handling("later")(hc) }).mustRun(nil)
+	result := s.replayer(func(_ *replay.ReaderConfig, hc *handlers.Config) { s.handling("later")(hc) }).mustRun(nil)
 	require.Equal(t, handlers.Result{New: 50, Duplicates: 100}, result.Result)
 	require.Equal(t, 50, s.count(`select count(*) from effects where handler = 'effect'`))
 	require.Equal(t, 50, s.count(`select count(distinct message_id) from effects where handler = 'later'`))
@@ -296,11 +297,11 @@ func TestSecondReplayOfANameTakesTheFirstOneOver(t *testing.T) {
 	first, second := s.replayer(nil), s.replayer(nil)
 	var once sync.Once
 	firstStops, secondEnds := make(chan struct{}), make(chan error, 1)
-	_, err := first.run(func(c *consumer.Replay) {
-		c.Progress = func(consumer.ReplayResult) {
+	_, err := first.run(func(c *replay.Config) {
+		c.Progress = func(replay.Result) {
 			once.Do(func() {
 				go func() {
-					_, err := second.run(func(c *consumer.Replay) { c.Progress = func(consumer.ReplayResult) { <-firstStops } })
+					_, err := second.run(func(c *replay.Config) { c.Progress = func(replay.Result) { <-firstStops } })
 					secondEnds <- err
 				}()
 				s.eventually(func() bool {
@@ -309,7 +310,7 @@ func TestSecondReplayOfANameTakesTheFirstOneOver(t *testing.T) {
 			})
 		}
 	})
-	require.ErrorIs(t, err, consumer.ErrReplayTaken)
+	require.ErrorIs(t, err, replay.ErrTaken)
 	close(firstStops)
 	require.NoError(t, <-secondEnds)
 	s.requireOnce(100)
@@ -325,7 +326,7 @@ func TestReplayParksAndBuriesWhatFails(t *testing.T) {
 	rs = append(rs, s.record("b", "ok", uuid.NewString()), s.record("c", "ok", ""))
 	consumertest.Produce(t, s.addr, rs...)
 	obeying := s.obeying(newObedient(), handlers.Retry{Base: time.Millisecond})
-	result := s.replayer(func(rc *consumer.ReaderConfig, hc *handlers.Config) {
+	result := s.replayer(func(rc *replay.ReaderConfig, hc *handlers.Config) {
 		rc.MaxBatch = 2 // so that a later batch finds the lane
 		obeying(nil, hc)
 	}).mustRun(nil)
@@ -351,7 +352,7 @@ func TestReplaySetsApartWhatTheProcessDiedOver(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := s.replayer(nil)
 	_, err := r.reader.Replay(ctx, r.processor,
-		r.replay(func(c *consumer.Replay) { c.Progress = func(consumer.ReplayResult) { cancel() } }))
+		r.replay(func(c *replay.Config) { c.Progress = func(replay.Result) { cancel() } }))
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, 10, s.count(`select next_offset from firstseen.positions`))
 	s.exec(`update firstseen.positions set fruitless = 3`) // as deaths leave it
@@ -368,15 +369,15 @@ func TestReplaySaysWhichMessagesAreGone(t *testing.T) {
 	s.fill(20)
 	s.deleteBefore(0, 12)
 	r := s.replayer(nil)
-	_, err := r.run(func(c *consumer.Replay) { c.From = consumer.OffsetPlace(5) })
+	_, err := r.run(func(c *replay.Config) { c.From = replay.OffsetPlace(5) })
 	require.ErrorContains(t, err, "messages 5 to 11 of partition 0 are not in Kafka any more")
 	require.Zero(t, s.count(`select count(*) from firstseen.replays`))
 
-	result := s.replayer(func(rc *consumer.ReaderConfig, _ *handlers.Config) { rc.OnLoss = consumer.Continue }).
-		mustRun(func(c *consumer.Replay) { c.From = consumer.OffsetPlace(5) })
+	result := s.replayer(func(rc *replay.ReaderConfig, _ *handlers.Config) { rc.OnLoss = consumer.Continue }).
+		mustRun(func(c *replay.Config) { c.From = replay.OffsetPlace(5) })
 	require.EqualValues(t, 8, result.Read)
 
-	result = r.mustRun(func(c *consumer.Replay) { c.Name = "another" }) // from earliest nothing is missing
+	result = r.mustRun(func(c *replay.Config) { c.Name = "another" }) // from earliest nothing is missing
 	require.EqualValues(t, 8, result.Read)
 }
 
@@ -384,12 +385,12 @@ func TestReplayThatIsResumedAfterItsEndWasDeletedComesToAnEnd(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	s.fill(40)
-	upTo30 := func(c *consumer.Replay) { c.To = consumer.OffsetPlace(30) }
+	upTo30 := func(c *replay.Config) { c.To = replay.OffsetPlace(30) }
 	r := s.replayer(nil)
 	ctx, cancel := context.WithCancel(context.Background())
-	first, err := r.reader.Replay(ctx, r.processor, r.replay(func(c *consumer.Replay) {
+	first, err := r.reader.Replay(ctx, r.processor, r.replay(func(c *replay.Config) {
 		upTo30(c)
-		c.Progress = func(consumer.ReplayResult) { cancel() }
+		c.Progress = func(replay.Result) { cancel() }
 	}))
 	require.ErrorIs(t, err, context.Canceled)
 	require.Positive(t, first.Left())
@@ -397,7 +398,7 @@ func TestReplayThatIsResumedAfterItsEndWasDeletedComesToAnEnd(t *testing.T) {
 	_, err = r.run(upTo30)
 	require.ErrorContains(t, err, "to 29 were deleted before they were read")
 
-	result := s.replayer(func(rc *consumer.ReaderConfig,
+	result := s.replayer(func(rc *replay.ReaderConfig,
 		_ *handlers.Config) {
 		rc.OnLoss = consumer.Continue
 	}).mustRun(upTo30)
@@ -420,7 +421,7 @@ func (s *stage) contents() []string {
 func TestPreviewOfAReplayWritesNothingAndCountsWhatTheReplayDoes(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 2)
-	with := func(rc *consumer.ReaderConfig, hc *handlers.Config) { s.handling("effect", "later")(hc) }
+	with := func(rc *replay.ReaderConfig, hc *handlers.Config) { s.handling("effect", "later")(hc) }
 	rs := s.copies(100)
 	for i := range 30 { // another content under a known ID
 		again := *rs[i]
@@ -445,14 +446,14 @@ func TestPreviewOfAReplayWritesNothingAndCountsWhatTheReplayDoes(t *testing.T) {
 	require.Positive(t, s.count(`select count(*) from firstseen.dead_letters`))
 	s.exec(`delete from firstseen.positions`) // the group's: no limit to what is replayed
 	consumertest.Produce(t, s.addr, rs[90:]...)
-	ask := func(c *consumer.Replay) { c.Topic.Fingerprint = identity.FingerprintBytes }
+	ask := func(c *replay.Config) { c.Topic.Fingerprint = identity.FingerprintBytes }
 
 	before := s.contents()
 	db := s.dsn
 	s.dsn += "&default_transaction_read_only=on"
 	looker := s.looker(with)
 	s.dsn = db
-	preview, err := looker.reader.PreviewReplay(t.Context(), looker.processor, looker.replay(ask))
+	preview, err := looker.reader.Preview(t.Context(), looker.processor, looker.replay(ask))
 	require.NoError(t, err)
 	require.Equal(t, before, s.contents())
 	require.False(t, preview.Guessed)
@@ -466,18 +467,18 @@ func TestPreviewOfAReplayWritesNothingAndCountsWhatTheReplayDoes(t *testing.T) {
 }
 
 // looker is a replayer that needs no right to write.
-func (s *stage) looker(change func(*consumer.ReaderConfig, *handlers.Config)) *replayer {
+func (s *stage) looker(change func(*replay.ReaderConfig, *handlers.Config)) *replayer {
 	pool := deduptest.OpenPool(s.t, s.dsn, nil)
 	store, err := dedup.Attach(context.Background(), pool, dedup.Config{Inbox: s.group})
 	require.NoError(s.t, err)
 	hc := handlers.Config{Store: store, Handlers: &handlers.Registry{}, Logger: logger()}
-	rc := consumer.ReaderConfig{Connection: consumer.Connection{Brokers: []string{s.addr}}, Logger: logger(),
+	rc := replay.ReaderConfig{Connection: consumer.Connection{Brokers: []string{s.addr}}, Logger: logger(),
 		MaxBatch: 10}
 	change(&rc, &hc)
 	r := &replayer{stage: s}
 	r.processor, err = handlers.NewProcessor(hc)
 	require.NoError(s.t, err)
-	r.reader, err = consumer.NewReader(rc)
+	r.reader, err = replay.NewReader(rc)
 	require.NoError(s.t, err)
 	s.t.Cleanup(r.reader.Close)
 	return r

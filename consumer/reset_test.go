@@ -10,10 +10,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/cluster"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/consumer/replay"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
@@ -39,7 +39,7 @@ func stopped(t *testing.T, addr string) *stage {
 	return s
 }
 
-func (s *stage) plan(to consumer.Place, partitions ...int32) *cluster.Reset {
+func (s *stage) plan(to replay.Place, partitions ...int32) *cluster.Reset {
 	s.t.Helper()
 	plan, err := newCluster(s.t, s.addr).PlanReset(context.Background(), s.store(), s.group, s.topic, to, partitions)
 	require.NoError(s.t, err)
@@ -55,7 +55,7 @@ func TestResetBackHasMessagesReadAgainWithoutEffect(t *testing.T) {
 	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
 		s := stopped(t, addr)
-		plan := s.plan(consumer.OffsetPlace(3), 1)
+		plan := s.plan(replay.OffsetPlace(3), 1)
 		require.Equal(t, []cluster.ResetPartition{{Partition: 1, Position: 10, Committed: 10, From: 10, To: 3, Again: 7}}, plan.Partitions)
 		require.Equal(t, 10, s.position(1), "a plan moves nothing")
 
@@ -75,7 +75,7 @@ func TestResetBackHasMessagesReadAgainWithoutEffect(t *testing.T) {
 func TestResetForwardSkipsAndSaysHowMuch(t *testing.T) {
 	t.Parallel()
 	s := stopped(t, consumertest.NewFake(t).Addr)
-	plan := s.plan(consumer.LatestPlace())
+	plan := s.plan(replay.LatestPlace())
 	require.EqualValues(t, 10, plan.Skipped())
 	require.NoError(t, newCluster(t, s.addr).Reset(t.Context(), s.store(), plan, nightShift))
 	s.fill(2)
@@ -88,10 +88,10 @@ func TestResetStaysWithinWhatKafkaHas(t *testing.T) {
 	t.Parallel()
 	s := stopped(t, consumertest.NewFake(t).Addr)
 	s.deleteBefore(0, 12)
-	plan := s.plan(consumer.OffsetPlace(0))
+	plan := s.plan(replay.OffsetPlace(0))
 	require.EqualValues(t, 12, plan.Partitions[0].To)
 	require.Zero(t, plan.Skipped(), "what is deleted is skipped by nobody")
-	plan = s.plan(consumer.OffsetPlace(1000))
+	plan = s.plan(replay.OffsetPlace(1000))
 	require.EqualValues(t, 15, plan.Partitions[0].To)
 	require.EqualValues(t, 3+5, plan.Skipped())
 }
@@ -103,7 +103,7 @@ func TestResetIsRefusedWhileTheGroupHasMembers(t *testing.T) {
 	c := newCluster(t, s.addr)
 	stop := s.start(s.consumer(nil))
 	s.caughtUp()
-	_, err := c.PlanReset(t.Context(), s.store(), s.group, s.topic, consumer.EarliestPlace(), nil)
+	_, err := c.PlanReset(t.Context(), s.store(), s.group, s.topic, replay.EarliestPlace(), nil)
 	require.ErrorIs(t, err, cluster.ErrGroupInUse)
 	require.ErrorContains(t, err, "2 of "+s.topic)
 	plan := &cluster.Reset{Group: s.group, Topic: s.topic, Partitions: []cluster.ResetPartition{{Partition: 0, To: 3}}}
@@ -118,17 +118,17 @@ func TestResetOfAPartOfAnUnknownTopicIsRefused(t *testing.T) {
 	s := newStage(t, consumertest.NewFake(t).Addr, 2)
 	s.fill(10)
 	c := newCluster(t, s.addr)
-	_, err := c.PlanReset(t.Context(), s.store(), s.group, s.topic, consumer.LatestPlace(), []int32{1})
+	_, err := c.PlanReset(t.Context(), s.store(), s.group, s.topic, replay.LatestPlace(), []int32{1})
 	require.ErrorContains(t, err, "reset all partitions")
-	_, err = c.PlanReset(t.Context(), s.store(), s.group, consumertest.Name(t), consumer.LatestPlace(), nil)
+	_, err = c.PlanReset(t.Context(), s.store(), s.group, consumertest.Name(t), replay.LatestPlace(), nil)
 	require.ErrorContains(t, err, "does not exist")
 
-	require.NoError(t, c.Reset(t.Context(), s.store(), s.plan(consumer.LatestPlace()), nightShift))
+	require.NoError(t, c.Reset(t.Context(), s.store(), s.plan(replay.LatestPlace()), nightShift))
 	s.fill(1)
 	s.start(s.consumer(nil))
 	s.caughtUp()
 	s.requireOnce(2)
-	_, err = c.PlanReset(t.Context(), s.store(), "another", s.topic, consumer.LatestPlace(), []int32{7})
+	_, err = c.PlanReset(t.Context(), s.store(), "another", s.topic, replay.LatestPlace(), []int32{7})
 	require.Error(t, err)
 }
 
@@ -139,14 +139,14 @@ func TestHalfAResetSkipsNothing(t *testing.T) {
 		fake := consumertest.NewFake(t)
 		s := stopped(t, fake.Addr)
 		refused := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.InvalidCommitOffsetSize, Count: -1})
-		plan := s.plan(consumer.OffsetPlace(to))
+		plan := s.plan(replay.OffsetPlace(to))
 		err := newCluster(t, fake.Addr).Reset(t.Context(), s.store(), plan, nightShift)
 		require.ErrorContains(t, err, "reset it again")
 		refused.Remove()
 		require.EqualValues(t, to, s.position(0))
 		require.EqualValues(t, 10, s.committed(0))
 
-		again := s.plan(consumer.OffsetPlace(to))
+		again := s.plan(replay.OffsetPlace(to))
 		require.EqualValues(t, min(to, 10), again.Partitions[0].From)
 		if to < 10 {
 			require.NoError(t, newCluster(t, fake.Addr).Reset(t.Context(), s.store(), again, nightShift))
@@ -164,7 +164,7 @@ func TestResetFencesAnOwnerThatHangs(t *testing.T) {
 	store := s.store()
 	position, err := store.Acquire(t.Context(), s.group, s.topic, 0, "hung")
 	require.NoError(t, err)
-	require.NoError(t, newCluster(t, s.addr).Reset(t.Context(), store, s.plan(consumer.OffsetPlace(10)), nightShift))
+	require.NoError(t, newCluster(t, s.addr).Reset(t.Context(), store, s.plan(replay.OffsetPlace(10)), nightShift))
 	_, err = store.Accept(t.Context(), &dedup.Batch{Position: position, Next: 11})
 	require.ErrorIs(t, err, dedup.ErrFenced)
 }
@@ -208,17 +208,17 @@ func TestStandingAndResetEndAtTheLastStableOffset(t *testing.T) {
 		at := standing.Partitions[0]
 		require.Equal(t, []int64{10, 15, 25, 5}, []int64{at.Position, at.Stable, at.End, at.Lag})
 
-		for _, place := range []consumer.Place{consumer.LatestPlace(), consumer.OffsetPlace(20)} {
+		for _, place := range []replay.Place{replay.LatestPlace(), replay.OffsetPlace(20)} {
 			plan := s.plan(place, 0)
 			require.Equal(t, []cluster.ResetPartition{{Partition: 0, Position: 10, Committed: 10, From: 10, To: 15, Skipped: 5}}, plan.Partitions)
 		}
-		within := *s.plan(consumer.LatestPlace(), 0)
+		within := *s.plan(replay.LatestPlace(), 0)
 		within.Partitions[0].To = 18 // as a group that was taken over may stand
 		require.NoError(t, newCluster(t, addr).Reset(t.Context(), s.store(), &within, nightShift))
 		standing, err = newCluster(t, addr).Standing(t.Context(), s.store(), s.group, []string{s.topic})
 		require.NoError(t, err)
 		require.Zero(t, standing.Partitions[0].Lag, "and not below")
-		back := s.plan(consumer.OffsetPlace(12), 0).Partitions[0]
+		back := s.plan(replay.OffsetPlace(12), 0).Partitions[0]
 		require.EqualValues(t, 3, back.Again, "what lies behind the last stable offset was not read")
 	})
 }

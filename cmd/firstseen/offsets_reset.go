@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
-	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/cluster"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/consumer/replay"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
@@ -78,7 +78,7 @@ func oneTopic(cmd *cobra.Command, args []string) error {
 }
 
 func (r *reset) run(cmd *cobra.Command, topic string) error {
-	to, err := consumer.ParsePlace(r.to, time.Now())
+	to, err := replay.ParsePlace(r.to, time.Now())
 	switch {
 	case r.to == "":
 		return usage(cmd, "--to is required: earliest, latest, an offset, a duration like 2h-ago, or a time")

@@ -17,6 +17,7 @@ import (
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/consumer/replay"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -108,15 +109,15 @@ func newReplay() *cobra.Command {
 }
 
 // asked is what to replay, as far as the command line and the config say it.
-func (r *replayCommand) asked(cmd *cobra.Command, cfg config.Config, topic string) (ask consumer.Replay, err error) {
+func (r *replayCommand) asked(cmd *cobra.Command, cfg config.Config, topic string) (ask replay.Config, err error) {
 	now := time.Now()
 	if r.from == "" {
 		return ask, usage(cmd, "--from is required: earliest, an offset, a duration like 2h, or a time")
 	}
-	if ask.From, err = consumer.ParsePlace(r.from, now); err != nil {
+	if ask.From, err = replay.ParsePlace(r.from, now); err != nil {
 		return ask, usage(cmd, "--from: %v", err)
 	}
-	if ask.To, err = consumer.ParsePlace(r.to, now); err != nil {
+	if ask.To, err = replay.ParsePlace(r.to, now); err != nil {
 		return ask, usage(cmd, "--to: %v", err)
 	}
 	if r.onLoss != string(consumer.Fail) && r.onLoss != string(consumer.Continue) {
@@ -174,7 +175,7 @@ func (r *replayCommand) run(cmd *cobra.Command, topic string) error {
 
 // replay connects to both sides, and reports how it went.
 func (r *replayCommand) replay(ctx context.Context, cmd *cobra.Command, cfg config.Config, pool *pgxpool.Pool,
-	ask consumer.Replay, topic string, log *slog.Logger) error {
+	ask replay.Config, topic string, log *slog.Logger) error {
 	if cfg.Retention.IDs > 0 || len(cfg.Retention.Handlers) > 0 {
 		log.Warn("IDs are not kept for ever: messages whose IDs were forgotten are handled AGAIN; --dry-run tells how many")
 	}
@@ -200,16 +201,16 @@ func (r *replayCommand) replay(ctx context.Context, cmd *cobra.Command, cfg conf
 	ask.Progress = r.progress.show
 	do := reader.Replay
 	if r.dry {
-		do = reader.PreviewReplay
+		do = reader.Preview
 	}
 	result, err := do(ctx, processor, ask)
 	r.progress.end()
 	return r.report(ctx, cmd.OutOrStdout(), &result, err)
 }
 
-func (r *replayCommand) reader(s consumer.Config) (*consumer.Reader, error) {
+func (r *replayCommand) reader(s consumer.Config) (*replay.Reader, error) {
 	boundMemory(s.BufferBytes)
-	return consumer.NewReader(consumer.ReaderConfig{
+	return replay.NewReader(replay.ReaderConfig{
 		Connection: s.Connection, OnLoss: consumer.Policy(r.onLoss),
 		MaxBatch: s.MaxBatch, MaxBatchBytes: s.MaxBatchBytes, Concurrency: s.Transactions, BufferBytes: s.BufferBytes,
 		FetchWait: s.FetchWait, FetchBytes: s.FetchBytes,
@@ -244,7 +245,7 @@ func interrupted(ctx context.Context, err error, done string) error {
 }
 
 // report prints what a replay did, and gives the program's end.
-func (r *replayCommand) report(ctx context.Context, out io.Writer, result *consumer.ReplayResult, err error) error {
+func (r *replayCommand) report(ctx context.Context, out io.Writer, result *replay.Result, err error) error {
 	if result.Ranges == nil {
 		return interrupted(ctx, err, "")
 	}

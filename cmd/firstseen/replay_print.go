@@ -11,11 +11,11 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
-	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/replay"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
-func printReplay(out io.Writer, r *consumer.ReplayResult, dry bool) error {
+func printReplay(out io.Writer, r *replay.Result, dry bool) error {
 	_, _ = fmt.Fprintln(out, headline(r, dry))
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	seconds := r.Elapsed.Seconds()
@@ -46,7 +46,7 @@ func printReplay(out io.Writer, r *consumer.ReplayResult, dry bool) error {
 }
 
 // headline says how the replay went as a whole.
-func headline(r *consumer.ReplayResult, dry bool) string {
+func headline(r *replay.Result, dry bool) string {
 	text := "replay " + oneLine(r.Name)
 	began := ", begun " + r.BegunAt.UTC().Format(time.DateTime) + " UTC"
 	switch {
@@ -87,7 +87,7 @@ func perSecond(n int64, d time.Duration) int64 {
 	return int64(float64(n) / d.Seconds())
 }
 
-func replayJSON(r *consumer.ReplayResult, dry, finished bool) map[string]any {
+func replayJSON(r *replay.Result, dry, finished bool) map[string]any {
 	return map[string]any{
 		"topic": r.Topic, "name": r.Name, "dry_run": dry, "finished": finished, "resumed": r.Resumed,
 		"begun_at": timeJSON(r.BegunAt),
@@ -127,7 +127,7 @@ func newProgress(out io.Writer, topic string) *progress {
 }
 
 // show takes in how far it is. What earlier runs have done counts for no rate.
-func (p *progress) show(r consumer.ReplayResult) {
+func (p *progress) show(r replay.Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	total := r.Total() - r.Before

@@ -27,7 +27,7 @@ var targets = []target{
 	{"handlers/lanes.go", []tests{{"./handlers", everything}}},
 	{"handlers/deliver.go", []tests{{"./handlers", everything}}},
 	{"consumer/worker.go", []tests{{"./consumer", everything}}},
-	{"consumer/place.go", []tests{{"./consumer", everything}}},
+	{"consumer/replay/place.go", []tests{{"./consumer", everything}}},
 	{"consumer/start.go", []tests{{"./consumer", everything}}},
 	{"consumer/internal/wait/wait.go", []tests{{"./consumer/internal/wait", "^TestPausesBetween|^TestASleep|^TestSlots"}}},
 	{"cmd/internal/retention/guard.go", []tests{{"./cmd/internal/retention", everything}}},

@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/consumer/replay"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
@@ -49,7 +49,7 @@ func (r *Reset) Skipped() (n int64) {
 // PlanReset finds out what moving a group to a place would mean, and changes nothing. partitions nil: all. An offset
 // beyond what a partition holds is taken for the nearest that it does. It is an error where the topic or a partition
 // does not exist, and ErrGroupInUse where the group has members.
-func (c *Cluster) PlanReset(ctx context.Context, store *dedup.Store, group, topic string, to consumer.Place, partitions []int32) (*Reset, error) {
+func (c *Cluster) PlanReset(ctx context.Context, store *dedup.Store, group, topic string, to replay.Place, partitions []int32) (*Reset, error) {
 	plan, err := c.planReset(ctx, store, group, topic, to, partitions)
 	if err != nil {
 		return nil, fmt.Errorf("reset group %s in topic %s: %w", group, topic, err)
@@ -57,7 +57,7 @@ func (c *Cluster) PlanReset(ctx context.Context, store *dedup.Store, group, topi
 	return plan, nil
 }
 
-func (c *Cluster) planReset(ctx context.Context, store *dedup.Store, group, topic string, to consumer.Place, partitions []int32) (*Reset, error) {
+func (c *Cluster) planReset(ctx context.Context, store *dedup.Store, group, topic string, to replay.Place, partitions []int32) (*Reset, error) {
 	if err := c.requireEmpty(ctx, group); err != nil {
 		return nil, err
 	}
@@ -119,10 +119,10 @@ func missing(partitions []int32, found []GroupOffset) error {
 }
 
 // find is Reader.Find with an end.
-func (c *Cluster) find(ctx context.Context, topic string, place consumer.Place) (map[int32]int64, error) {
+func (c *Cluster) find(ctx context.Context, topic string, place replay.Place) (map[int32]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*c.cfg.RequestTimeout)
 	defer cancel()
-	r, err := consumer.NewReader(consumer.ReaderConfig{Connection: c.cfg.Connection, Logger: slog.New(slog.DiscardHandler)})
+	r, err := replay.NewReader(replay.ReaderConfig{Connection: c.cfg.Connection, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ var suites = []suite{
 	{name: "end-to-end", about: "Kafka to one row per message to offsets, against peers", run: endToEnd},
 	{name: "limit", about: "the same, against what Postgres alone can take", run: limit},
 	{name: "accept", about: "Postgres' side alone, against raw COPY of the same rows", run: accept},
-	{name: "replay", about: "a topic of which all was seen before, against one that is new", run: replay},
+	{name: "replay", about: "a topic of which all was seen before, against one that is new", run: replayTwice},
 	{name: "fetch", about: "reading and decoding alone, against other clients", run: fetch},
 	{name: "many-partitions", about: "500 partitions, against 4", run: manyParts},
 	{name: "scale", about: "two and four instances with a handler that waits, against one", run: scale},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/firstseen/firstseen/consumer/replay"
 	"github.com/firstseen/firstseen/consumer"
 )
 
@@ -91,18 +92,18 @@ func (l *lab) reportFetch(all map[string]series, codec string, withPeers bool) e
 // read takes all messages of the job's topic out of a Reader.
 func (j job) read(ctx context.Context) (o outcome, err error) {
 	start := time.Now()
-	r, err := consumer.NewReader(consumer.ReaderConfig{Connection: consumer.Connection{Brokers: j.Brokers},
+	r, err := replay.NewReader(replay.ReaderConfig{Connection: consumer.Connection{Brokers: j.Brokers},
 		BufferBytes: j.BufferBytes})
 	if err != nil {
 		return o, err
 	}
 	defer r.Close()
-	ranges := make([]consumer.Range, j.Partitions)
+	ranges := make([]replay.Range, j.Partitions)
 	for p := range ranges {
-		ranges[p] = consumer.Range{Partition: int32(p), To: math.MaxInt64}
+		ranges[p] = replay.Range{Partition: int32(p), To: math.MaxInt64}
 	}
 	var seen atomic.Int64
-	err = r.Read(ctx, consumer.Topic{Name: j.Topic}, ranges, func(_ context.Context, page consumer.Page) error {
+	err = r.Read(ctx, consumer.Topic{Name: j.Topic}, ranges, func(_ context.Context, page replay.Page) error {
 		seen.Add(int64(len(page.Messages)))
 		return readable(page)
 	})
@@ -110,7 +111,7 @@ func (j job) read(ctx context.Context) (o outcome, err error) {
 }
 
 // readable looks at each message as the peers do: it has an ID and a value.
-func readable(page consumer.Page) error {
+func readable(page replay.Page) error {
 	for i := range page.Messages {
 		if m := &page.Messages[i]; m.Reason != "" || len(m.Value) == 0 {
 			return fmt.Errorf("the message at %s/%d@%d has no ID or no value", m.Topic, m.Partition, m.Offset)

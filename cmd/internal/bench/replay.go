@@ -12,9 +12,9 @@ type replayed struct {
 	rows         float64 // that were written to message_dedup in the replay, in vain too
 }
 
-// replay takes a topic through twice: for one group, to which all is new, and for a second group with the same inbox,
+// replayTwice takes a topic through twice: for one group, to which all is new, and for a second group with the same inbox,
 // to which all was seen before. Both rates are without the start.
-func replay(ctx context.Context, l *lab) error {
+func replayTwice(ctx context.Context, l *lab) error {
 	var fresh, again, wal, rows series
 	for range l.pick(5, 2) {
 		r, err := l.replayOnce(ctx, l.pick(500_000, 50_000))

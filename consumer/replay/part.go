@@ -1,4 +1,4 @@
-package consumer
+package replay
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/internal/crashguard"
 	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/consumer/internal/wait"
@@ -18,9 +19,9 @@ import (
 	"github.com/firstseen/firstseen/handlers"
 )
 
-// replayPart takes one partition through a replay. One goroutine at a time uses it.
-type replayPart struct {
-	*replayRun
+// part takes one partition through a replay. One goroutine at a time uses it.
+type part struct {
+	*job
 	position *dedup.Position
 	at       *operate.ReplayRange
 	guard    *crashguard.Guard
@@ -33,7 +34,7 @@ type replayPart struct {
 }
 
 // process takes a page to its end, in batches.
-func (p *replayPart) process(ctx context.Context, ms []dedup.Message, next int64) error {
+func (p *part) process(ctx context.Context, ms []dedup.Message, next int64) error {
 	for retry := wait.NewBackoff(); p.position.Next < next; {
 		n, to := p.cut(ms, next)
 		if !p.rate.take(ctx, n) || !p.hasRoom(ctx) {
@@ -55,7 +56,7 @@ func (p *replayPart) process(ctx context.Context, ms []dedup.Message, next int64
 }
 
 // cut is how many of the messages go into the next batch, and the offset after it.
-func (p *replayPart) cut(ms []dedup.Message, next int64) (n int, to int64) {
+func (p *part) cut(ms []dedup.Message, next int64) (n int, to int64) {
 	most := p.rate.chunk(p.limit)
 	if len(ms) <= most {
 		return len(ms), next
@@ -65,7 +66,7 @@ func (p *replayPart) cut(ms []dedup.Message, next int64) (n int, to int64) {
 
 // recover decides what a failed batch means: an error ends the replay. Else it is tried again, after a pause, unless it
 // turned out to be done: then n are, up to the offset to.
-func (p *replayPart) recover(ctx context.Context, failure error, ms []dedup.Message, n int, next int64, retry wait.Backoff) (done int, to int64, err error) {
+func (p *part) recover(ctx context.Context, failure error, ms []dedup.Message, n int, next int64, retry wait.Backoff) (done int, to int64, err error) {
 	var moved *dedup.MovedError
 	switch {
 	case errors.As(failure, &moved) && moved.Next > p.position.Next && moved.Next <= next:
@@ -74,7 +75,7 @@ func (p *replayPart) recover(ctx context.Context, failure error, ms []dedup.Mess
 		done, _ = slices.BinarySearchFunc(ms, moved.Next, func(m dedup.Message, next int64) int { return cmp.Compare(m.Offset, next) })
 		return done, moved.Next, nil
 	case errors.Is(failure, dedup.ErrFenced):
-		return 0, 0, ErrReplayTaken
+		return 0, 0, ErrTaken
 	case moved != nil:
 		return 0, 0, fmt.Errorf("partition %d: its position was moved by somebody else: %w", p.at.Partition, failure)
 	case ctx.Err() != nil:
@@ -97,7 +98,7 @@ var errParkedStay = fmt.Errorf("too many messages are parked, and none was settl
 	"they are paused, and whether `firstseen run` works on them; then go on", parkedPatience)
 
 // hasRoom waits while too many of the partition's messages are parked, and says whether the replay is to go on.
-func (p *replayPart) hasRoom(ctx context.Context) bool {
+func (p *part) hasRoom(ctx context.Context) bool {
 	most, least := p.cfg.MaxParked, -1
 	for since := time.Now(); p.parked > 0 && (p.parked > most || time.Since(p.looked) >= parkedLook); {
 		n, err := p.processor.Store().Unfinished(ctx, p.state.Topic, p.at.Partition, most+1)
@@ -113,7 +114,7 @@ func (p *replayPart) hasRoom(ctx context.Context) bool {
 		if time.Since(since) > parkedPatience {
 			return false
 		}
-		p.hold.Wait(HeldMaxParked, fmt.Errorf("%d messages are parked or more, at most %d may be; `firstseen run` works on them", n, most))
+		p.hold.Wait(consumer.HeldMaxParked, fmt.Errorf("%d messages are parked or more, at most %d may be; `firstseen run` works on them", n, most))
 		if !wait.Sleep(ctx, parkedLook) {
 			return false
 		}

@@ -1,4 +1,4 @@
-package consumer
+package replay
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/internal/fetch"
 	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
@@ -16,7 +17,7 @@ import (
 type pass struct {
 	reader     *Reader
 	cluster    *holds.Place // of looks at the cluster
-	settings   Topic
+	settings   consumer.Topic
 	topic      wire.Topic // as it was at the start
 	partitions map[wire.TopicPartition]*fetch.Partition
 	fetching   *fetch.Fetcher
@@ -27,7 +28,7 @@ type pass struct {
 	goroutines sync.WaitGroup
 }
 
-func newPass(ctx context.Context, r *Reader, settings Topic, f func(context.Context, Page) error) *pass {
+func newPass(ctx context.Context, r *Reader, settings consumer.Topic, f func(context.Context, Page) error) *pass {
 	p := &pass{
 		reader: r, cluster: r.holds.Place(holds.TopicKind, settings.Name), settings: settings, f: f,
 		partitions: map[wire.TopicPartition]*fetch.Partition{},
@@ -47,7 +48,7 @@ func (r *Reader) fetching() fetch.Config {
 }
 
 // settingsOf says how a topic's records become messages.
-func settingsOf(t Topic) fetch.Settings {
+func settingsOf(t consumer.Topic) fetch.Settings {
 	return fetch.Settings{Rule: t.Identity, TenantHeader: t.TenantHeader, Fingerprint: t.Fingerprint}
 }
 
@@ -147,7 +148,7 @@ func (p *pass) OutOfRange(b *fetch.Partition) {
 	case at >= first:
 		b.NameEpochs(false)         // a leader that keeps none has nothing after any
 		b.BackOff(fetch.ErrorPause) // a leader that is new is behind for a moment; if it stays so, the pager gives up
-	case p.reader.cfg.OnLoss == Continue:
+	case p.reader.cfg.OnLoss == consumer.Continue:
 		p.fetching.SkipLost(b, at, first)
 	default:
 		p.fail(fmt.Errorf("messages %s@%d to %d were deleted before they were read", b, at, first-1))

@@ -1,4 +1,4 @@
-package consumer
+package replay
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 	"github.com/firstseen/firstseen/consumer/internal/fetch"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
@@ -36,10 +37,10 @@ func TestPagesHoldNoRecordTwiceWhereTwoLeadersAnswered(t *testing.T) {
 	} {
 		for _, most := range []int{1, 3, 7, 100} {
 			t.Run(fmt.Sprintf("%s, pages of %d", name, most), func(t *testing.T) {
-				r, err := NewReader(ReaderConfig{Connection: Connection{Brokers: []string{"127.0.0.1:1"}}, MaxBatch: most})
+				r, err := NewReader(ReaderConfig{Connection: consumer.Connection{Brokers: []string{"127.0.0.1:1"}}, MaxBatch: most})
 				require.NoError(t, err)
 				var got []int64
-				topic, err := readable(Topic{Name: "orders"}, nil)
+				topic, err := readable(consumer.Topic{Name: "orders"}, nil)
 				require.NoError(t, err)
 				p := newPass(t.Context(), r, topic, func(_ context.Context, page Page) error {
 					for _, m := range page.Messages {
@@ -87,12 +88,12 @@ func TestReaderKeepsToItsMemory(t *testing.T) {
 		}
 		ranges = append(ranges, Range{Partition: p, To: 80})
 	}
-	r, err := NewReader(ReaderConfig{Connection: Connection{Brokers: []string{addr}}, BufferBytes: limit, MaxBatch: 1})
+	r, err := NewReader(ReaderConfig{Connection: consumer.Connection{Brokers: []string{addr}}, BufferBytes: limit, MaxBatch: 1})
 	require.NoError(t, err)
 	defer r.Close()
 	n := 0
 	r.slots = make(chan struct{}, 1)
-	err = r.Read(t.Context(), Topic{Name: topic}, ranges, func(ctx context.Context, page Page) error {
+	err = r.Read(t.Context(), consumer.Topic{Name: topic}, ranges, func(ctx context.Context, page Page) error {
 		n += len(page.Messages)
 		if n == 1 {
 			require.Eventually(t, func() bool { return r.memory.Used() > limit/2 }, 30*time.Second, 100*time.Millisecond)
@@ -105,7 +106,7 @@ func TestReaderKeepsToItsMemory(t *testing.T) {
 	require.Equal(t, 240, n)
 	require.Zero(t, r.memory.Used())
 
-	err = r.Read(t.Context(), Topic{Name: topic}, ranges, func(context.Context, Page) error { return context.Canceled })
+	err = r.Read(t.Context(), consumer.Topic{Name: topic}, ranges, func(context.Context, Page) error { return context.Canceled })
 	require.ErrorIs(t, err, context.Canceled)
 	require.Zero(t, r.memory.Used(), "also where it ended early")
 }

@@ -1,4 +1,4 @@
-package consumer
+package replay
 
 import (
 	"cmp"
@@ -11,13 +11,14 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
 )
 
 // prepare fills in the defaults and reports every fault of what is asked for.
-func (c *Replay) prepare(p *handlers.Processor) error {
+func (c *Config) prepare(p *handlers.Processor) error {
 	var faults []error
 	var err error
 	if c.Topic, err = c.Topic.Checked(); err != nil {
@@ -37,11 +38,11 @@ func (c *Replay) prepare(p *handlers.Processor) error {
 	return errors.Join(faults...)
 }
 
-// defaultMaxParked is that of Config.
-var defaultMaxParked = Config{}.WithDefaults().MaxParked
+// defaultMaxParked is that of a consumer.
+var defaultMaxParked = consumer.Config{}.WithDefaults().MaxParked
 
 // beginReplay gives the replay of that name where there is one, and else sets a new one down.
-func (r *Reader) beginReplay(ctx context.Context, p *handlers.Processor, cfg *Replay) (state *operate.Replay, resumed bool, err error) {
+func (r *Reader) beginReplay(ctx context.Context, p *handlers.Processor, cfg *Config) (state *operate.Replay, resumed bool, err error) {
 	state, resumed, err = r.findReplay(ctx, p, cfg)
 	if err != nil || resumed {
 		return state, resumed, err
@@ -58,7 +59,7 @@ func (r *Reader) beginReplay(ctx context.Context, p *handlers.Processor, cfg *Re
 }
 
 // findReplay gives the replay of that name where there is one, and else what a new one would be. It changes nothing.
-func (r *Reader) findReplay(ctx context.Context, p *handlers.Processor, cfg *Replay) (state *operate.Replay, resumed bool, err error) {
+func (r *Reader) findReplay(ctx context.Context, p *handlers.Processor, cfg *Config) (state *operate.Replay, resumed bool, err error) {
 	if err := cfg.prepare(p); err != nil {
 		return nil, false, err
 	}
@@ -77,7 +78,7 @@ func (r *Reader) findReplay(ctx context.Context, p *handlers.Processor, cfg *Rep
 }
 
 // goesOn says why a replay that was begun can't go on as it is asked for now.
-func (c *Replay) goesOn(p *handlers.Processor, state *operate.Replay, topicID uuid.UUID) error {
+func (c *Config) goesOn(p *handlers.Processor, state *operate.Replay, topicID uuid.UUID) error {
 	asked := c.asked(p)
 	switch {
 	case state == nil:
@@ -93,7 +94,7 @@ func (c *Replay) goesOn(p *handlers.Processor, state *operate.Replay, topicID uu
 }
 
 // planReplay resolves the places.
-func (r *Reader) planReplay(ctx context.Context, p *handlers.Processor, cfg *Replay, topic wire.Topic, ends map[int32]int64) (*operate.Replay, error) {
+func (r *Reader) planReplay(ctx context.Context, p *handlers.Processor, cfg *Config, topic wire.Topic, ends map[int32]int64) (*operate.Replay, error) {
 	earliest, err := r.Earliest(ctx, topic.Name)
 	if err != nil {
 		return nil, err
@@ -137,7 +138,7 @@ func (r *Reader) planReplay(ctx context.Context, p *handlers.Processor, cfg *Rep
 
 // lost is what messages that are not there any more mean.
 func (r *Reader) lost(topic string, partition int32, from, to int64) error {
-	if r.cfg.OnLoss == Continue {
+	if r.cfg.OnLoss == consumer.Continue {
 		r.cfg.Logger.Error("messages were deleted before they were read: LOST", "partition", wire.TopicPartition{Topic: topic, Partition: partition}.String(),
 			"from", from, "to", to-1, "count", to-from)
 		return nil

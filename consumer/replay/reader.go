@@ -1,4 +1,19 @@
-package consumer
+// Package replay reads a topic beside the groups that consume it. A [Reader] hands over ranges of its partitions; its
+// Replay takes them through the transaction that their group would have used, once more or for a new handler.
+//
+// Records enter from the brokers as they do for package consumer; messages leave to a function, page by page, or to a
+// [handlers.Processor], batch by batch. No group is joined and no offset is committed: how far a replay is is kept in
+// Postgres, under its own name.
+//
+// In reading order:
+//
+//	reader.go              a Reader, and one Read
+//	offsets.go, place.go   where partitions begin and end, and what lies between by number or time
+//	pass.go, pager.go      one Read: its ranges, and one partition's pages
+//	replay.go, plan.go     one Replay, and what it is to read
+//	part.go, rate.go       one partition's batches, and how fast they may come
+//	preview.go             what a replay would come to
+package replay
 
 import (
 	"cmp"
@@ -12,6 +27,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"go.opentelemetry.io/otel"
 
+	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/internal/fetch"
 	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
@@ -22,19 +38,19 @@ import (
 
 // ReaderConfig says how a Reader reads. Only Brokers is required.
 type ReaderConfig struct {
-	Connection
+	consumer.Connection
 
 	// OnLoss is what happens where messages of a range were deleted before they were read: Fail (default), or Continue
 	// with what is left, which is logged with the range of offsets.
-	OnLoss Policy
+	OnLoss consumer.Policy
 
-	// MaxBatch caps a page's messages. Default that of Config.
+	// MaxBatch caps a page's messages. Default that of consumer.Config.
 	MaxBatch int
 	// MaxBatchBytes caps a page's keys, values and headers; a single larger message is a page of its own. Default 4 MiB.
 	MaxBatchBytes int
 	// Concurrency is how many pages are decoded and handed over at once. Default 4.
 	Concurrency int
-	// BufferBytes bounds what is in memory, as in Config. Default 64 MiB.
+	// BufferBytes bounds what is in memory, as in consumer.Config. Default 64 MiB.
 	BufferBytes int
 	// FetchWait is how long a broker waits for records before it answers. Default 500 ms.
 	FetchWait time.Duration
@@ -65,11 +81,11 @@ type Page struct {
 	Next int64
 }
 
-// Reader reads ranges of topics' partitions, by the way that a [Consumer]'s messages take up to their handlers. It
-// joins no group and commits no offsets, so that consumers go on beside it. Make it with NewReader. It is safe for
+// Reader reads ranges of topics' partitions, by the way that a [consumer.Consumer]'s messages take up to their handlers. It joins
+// no group and commits no offsets, so that consumers go on beside it. Make it with NewReader. It is safe for
 // concurrent use; all that it reads at once shares Concurrency and BufferBytes.
 type Reader struct {
-	cfg       Config
+	cfg       consumer.Config
 	transport *kafka.Transport
 	wire      *wire.Client
 
@@ -97,17 +113,17 @@ func NewReader(cfg ReaderConfig) (*Reader, error) {
 }
 
 // prepared is the config of a consumer that would read in this way.
-func (c *ReaderConfig) prepared() (Config, error) {
-	p := Config{
-		Connection: c.Connection, OnLoss: cmp.Or(c.OnLoss, Fail),
+func (c *ReaderConfig) prepared() (consumer.Config, error) {
+	p := consumer.Config{
+		Connection: c.Connection, OnLoss: cmp.Or(c.OnLoss, consumer.Fail),
 		MaxBatch: c.MaxBatch, MaxBatchBytes: c.MaxBatchBytes, Transactions: c.Concurrency, BufferBytes: c.BufferBytes,
 		FetchWait: c.FetchWait, FetchBytes: c.FetchBytes,
 		MetadataInterval: c.MetadataInterval, Logger: c.Logger,
 	}
 	p = p.WithDefaults()
 	faults := []error{c.Check()}
-	if p.OnLoss != Fail && p.OnLoss != Continue {
-		faults = append(faults, fmt.Errorf("on loss: %q is none of %v", p.OnLoss, []Policy{Fail, Continue}))
+	if p.OnLoss != consumer.Fail && p.OnLoss != consumer.Continue {
+		faults = append(faults, fmt.Errorf("on loss: %q is none of %v", p.OnLoss, []consumer.Policy{consumer.Fail, consumer.Continue}))
 	}
 	return p, errors.Join(faults...)
 }
@@ -128,7 +144,7 @@ func (r *Reader) Close() { r.transport.CloseIdleConnections() }
 // deleted (see ReaderConfig.OnLoss) or can't be decoded, and when the topic or a partition does not exist, is deleted
 // or made anew meanwhile; f's ctx ends then too. Brokers that are away or refuse to answer are asked again, which is
 // logged, until ctx ends. f never runs when Read has returned.
-func (r *Reader) Read(ctx context.Context, topic Topic, ranges []Range, f func(context.Context, Page) error) error {
+func (r *Reader) Read(ctx context.Context, topic consumer.Topic, ranges []Range, f func(context.Context, Page) error) error {
 	topic, err := readable(topic, ranges)
 	if err == nil {
 		err = newPass(ctx, r, topic, f).run(ranges)
@@ -140,7 +156,7 @@ func (r *Reader) Read(ctx context.Context, topic Topic, ranges []Range, f func(c
 }
 
 // readable fills in a topic's defaults and reports every fault of what is to be read.
-func readable(topic Topic, ranges []Range) (Topic, error) {
+func readable(topic consumer.Topic, ranges []Range) (consumer.Topic, error) {
 	topic, err := topic.Checked()
 	faults := []error{err}
 	seen := map[int32]bool{}

@@ -1,4 +1,4 @@
-package consumer
+package replay
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/internal/crashguard"
 	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/dedup/holds"
@@ -16,10 +17,10 @@ import (
 	"github.com/firstseen/firstseen/handlers"
 )
 
-// Replay says which part of a topic is to be read again. Topic and Group are required.
-type Replay struct {
-	// Topic is what is read, as in Config.Topics. Required.
-	Topic Topic
+// Config says which part of a topic a replay is to read. Topic and Group are required.
+type Config struct {
+	// Topic is what is read, as in consumer.Config.Topics. Required.
+	Topic consumer.Topic
 	// Group is the consumer group whose messages they are. Required. The replay neither joins it nor moves its offsets,
 	// and reads nothing that lies beyond its position in Postgres: that is the group's to read, in its order.
 	Group string
@@ -35,14 +36,14 @@ type Replay struct {
 	Rate int
 	// Fresh begins anew where there is a replay of that name already.
 	Fresh bool
-	// MaxParked is how many of a partition's messages may be parked before the replay waits. Default that of Config.
+	// MaxParked is how many of a partition's messages may be parked before the replay waits. Default 100,000.
 	MaxParked int
 	// Progress, if set, is told after each batch how far the replay is. It is called by one goroutine at a time.
-	Progress func(ReplayResult)
+	Progress func(Result)
 }
 
-// ReplayResult is what a replay did, and how far it is.
-type ReplayResult struct {
+// Result is what a replay did, and how far it is.
+type Result struct {
 	Name, Topic string
 	// Resumed says that the replay had begun before, at BegunAt.
 	Resumed bool
@@ -57,23 +58,23 @@ type ReplayResult struct {
 	handlers.Result
 	// Elapsed is how long this run has taken.
 	Elapsed time.Duration
-	// Guessed is for PreviewReplay: more IDs were new than it could remember, so that New may be too high.
+	// Guessed is for Preview: more IDs were new than it could remember, so that New may be too high.
 	Guessed bool
 }
 
 // Left is how many offsets are not done yet.
-func (r *ReplayResult) Left() int64 { return (&operate.Replay{Ranges: r.Ranges}).Left() }
+func (r *Result) Left() int64 { return (&operate.Replay{Ranges: r.Ranges}).Left() }
 
 // Total is how many offsets the whole replay has.
-func (r *ReplayResult) Total() (n int64) {
+func (r *Result) Total() (n int64) {
 	for _, p := range r.Ranges {
 		n += p.To - p.From
 	}
 	return n
 }
 
-// ErrReplayTaken says that another process has begun to work on the replay.
-var ErrReplayTaken = errors.New("another process has taken the replay over, or it was begun anew")
+// ErrTaken says that another process has begun to work on the replay.
+var ErrTaken = errors.New("another process has taken the replay over, or it was begun anew")
 
 // Replay reads a part of a topic again, beside the group that consumes it, and takes each message through the same
 // transaction that its consumer would: what was seen is a duplicate, what was not is handled once, what its handler fails
@@ -82,40 +83,40 @@ var ErrReplayTaken = errors.New("another process has taken the replay over, or i
 //
 // How far it is is kept in Postgres with each batch: a replay that was interrupted, by whatever, goes on there when it is
 // called again with the same Name, From, To, Partitions and handlers, and ends where it was to end at first. Called after
-// its end it does nothing. The last one called has the replay; another one that still runs ends with ErrReplayTaken.
+// its end it does nothing. The last one called has the replay; another one that still runs ends with ErrTaken.
 //
 // Outages of Kafka and Postgres are waited for, which is logged, until ctx ends. Then open batches are finished, and the
 // error is ctx's. Messages that were deleted before they were read are an error, or skipped: see ReaderConfig.OnLoss. The
 // result is also given beside an error.
-func (r *Reader) Replay(ctx context.Context, p *handlers.Processor, cfg Replay) (ReplayResult, error) {
+func (r *Reader) Replay(ctx context.Context, p *handlers.Processor, cfg Config) (Result, error) {
 	started := time.Now()
 	state, resumed, err := r.beginReplay(ctx, p, &cfg)
 	if err != nil {
-		return ReplayResult{}, fmt.Errorf("replay topic %s: %w", cfg.Topic.Name, err)
+		return Result{}, fmt.Errorf("replay topic %s: %w", cfg.Topic.Name, err)
 	}
-	run := newReplayRun(ctx, r, p, cfg, state, resumed, started)
-	defer run.abandon()
-	defer run.leave()
-	run.tell()
+	j := newJob(ctx, r, p, cfg, state, resumed, started)
+	defer j.abandon()
+	defer j.leave()
+	j.tell()
 	telling, told := context.WithCancel(ctx)
 	var teller sync.WaitGroup
 	teller.Go(func() {
-		holding.Tell(telling, holding.Teller{Registry: r.holds, Store: p.Store(), Consumer: state.Consumer, Log: run.log})
+		holding.Tell(telling, holding.Teller{Registry: r.holds, Store: p.Store(), Consumer: state.Consumer, Log: j.log})
 	})
 	defer teller.Wait()
 	defer told()
-	if err = run.acquire(ctx); err == nil {
-		err = run.read(ctx)
+	if err = j.acquire(ctx); err == nil {
+		err = j.read(ctx)
 	}
 	if err != nil {
 		err = fmt.Errorf("replay topic %s: %w", cfg.Topic.Name, err)
 	}
-	return run.result(), err
+	return j.result(), err
 }
 
-// replayRun is one call of Replay.
-type replayRun struct {
-	cfg       *Replay
+// job is one call of Replay.
+type job struct {
+	cfg       *Config
 	reader    *Reader
 	processor *handlers.Processor
 	log       *slog.Logger
@@ -123,78 +124,78 @@ type replayRun struct {
 	started   time.Time
 	work      context.Context // of open batches; ends some time after the call's
 	abandon   context.CancelFunc
-	parts     map[int32]*replayPart // those that are not done
+	parts     map[int32]*part // those that are not done
 
 	mu    sync.Mutex
 	state *operate.Replay
-	sofar ReplayResult
+	sofar Result
 }
 
-// replayDrain is how long open batches may go on after the end of a replay's context.
-const replayDrain = 15 * time.Second
+// drain is how long open batches may go on after the end of a replay's context.
+const drain = 15 * time.Second
 
-func newReplayRun(ctx context.Context, r *Reader, p *handlers.Processor, cfg Replay, state *operate.Replay, resumed bool, started time.Time) *replayRun {
-	run := &replayRun{
+func newJob(ctx context.Context, r *Reader, p *handlers.Processor, cfg Config, state *operate.Replay, resumed bool, started time.Time) *job {
+	j := &job{
 		cfg: &cfg, reader: r, processor: p, log: r.cfg.Logger.With("replay", cfg.Name, "topic", cfg.Topic.Name), started: started,
-		rate: rate{perSecond: cfg.Rate}, parts: map[int32]*replayPart{}, state: state,
-		sofar: ReplayResult{Name: cfg.Name, Topic: cfg.Topic.Name, Resumed: resumed, BegunAt: state.BegunAt},
+		rate: rate{perSecond: cfg.Rate}, parts: map[int32]*part{}, state: state,
+		sofar: Result{Name: cfg.Name, Topic: cfg.Topic.Name, Resumed: resumed, BegunAt: state.BegunAt},
 	}
-	run.sofar.Before = run.sofar.total(state) - state.Left()
-	run.work, run.abandon = context.WithCancel(context.WithoutCancel(ctx))
+	j.sofar.Before = j.sofar.total(state) - state.Left()
+	j.work, j.abandon = context.WithCancel(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() {
-		timer := time.AfterFunc(replayDrain, run.abandon)
-		context.AfterFunc(run.work, func() { timer.Stop() })
+		timer := time.AfterFunc(drain, j.abandon)
+		context.AfterFunc(j.work, func() { timer.Stop() })
 	})
-	return run
+	return j
 }
 
-func (r *ReplayResult) total(state *operate.Replay) int64 {
+func (r *Result) total(state *operate.Replay) int64 {
 	r.Ranges = state.Ranges
 	return r.Total()
 }
 
 // tell logs what there is to do.
-func (run *replayRun) tell() {
+func (j *job) tell() {
 	message := "replay begins"
 	switch {
-	case run.sofar.Resumed && run.state.Left() == 0:
+	case j.sofar.Resumed && j.state.Left() == 0:
 		message = "replay was finished before"
-	case run.sofar.Resumed:
+	case j.sofar.Resumed:
 		message = "replay is resumed"
 	}
-	run.log.Info(message, "begun_at", run.state.BegunAt, "asked", run.state.Asked, "offsets_done", run.sofar.Before, "offsets_left", run.state.Left())
+	j.log.Info(message, "begun_at", j.state.BegunAt, "asked", j.state.Asked, "offsets_done", j.sofar.Before, "offsets_left", j.state.Left())
 }
 
 // acquire becomes the owner of all positions that are not done.
-func (run *replayRun) acquire(ctx context.Context) error {
-	for i := range run.state.Ranges {
-		at := &run.state.Ranges[i]
+func (j *job) acquire(ctx context.Context) error {
+	for i := range j.state.Ranges {
+		at := &j.state.Ranges[i]
 		if at.Left() == 0 {
 			continue
 		}
-		position, err := run.processor.Store().Acquire(ctx, run.state.Consumer, run.state.Topic, at.Partition, holding.Owner())
+		position, err := j.processor.Store().Acquire(ctx, j.state.Consumer, j.state.Topic, at.Partition, holding.Owner())
 		if err != nil {
 			return err
 		}
 		at.Next = position.Next
-		log := run.log.With("partition", at.Partition)
-		part := &replayPart{replayRun: run, position: position, at: at, log: log, limit: run.reader.cfg.MaxBatch,
-			guard: crashguard.New(run.processor, position, log),
-			hold:  run.reader.holds.Place(holds.ReplayKind, fmt.Sprintf("%s of %s/%d", run.cfg.Name, run.state.Topic, at.Partition))}
+		log := j.log.With("partition", at.Partition)
+		part := &part{job: j, position: position, at: at, log: log, limit: j.reader.cfg.MaxBatch,
+			guard: crashguard.New(j.processor, position, log),
+			hold:  j.reader.holds.Place(holds.ReplayKind, fmt.Sprintf("%s of %s/%d", j.cfg.Name, j.state.Topic, at.Partition))}
 		part.guard.Begin(position.Next, part.limit)
-		run.parts[at.Partition] = part
+		j.parts[at.Partition] = part
 	}
 	return nil
 }
 
 // read reads what is left.
-func (run *replayRun) read(ctx context.Context) error {
-	if err := run.reader.Read(ctx, run.cfg.Topic, left(run.state), func(ctx context.Context, page Page) error {
-		return run.parts[page.Partition].process(ctx, page.Messages, page.Next)
+func (j *job) read(ctx context.Context) error {
+	if err := j.reader.Read(ctx, j.cfg.Topic, left(j.state), func(ctx context.Context, page Page) error {
+		return j.parts[page.Partition].process(ctx, page.Messages, page.Next)
 	}); err != nil {
 		return err
 	}
-	for _, at := range run.state.Ranges {
+	for _, at := range j.state.Ranges {
 		if at.Left() > 0 {
 			return fmt.Errorf("partition %d ends before %d now, where the replay is to end: it was cut off or made anew; "+
 				"begin the replay anew", at.Partition, at.To)
@@ -213,25 +214,25 @@ func left(r *operate.Replay) (ranges []Range) {
 	return ranges
 }
 
-func (run *replayRun) leave() {
-	for _, part := range run.parts {
-		part.guard.Leave(run.work)
+func (j *job) leave() {
+	for _, part := range j.parts {
+		part.guard.Leave(j.work)
 		part.hold.Leave()
 	}
 }
 
 // done takes in what became of a batch, and tells of it.
-func (run *replayRun) done(at *operate.ReplayRange, next int64, read int, r handlers.Result) {
-	run.mu.Lock()
-	defer run.mu.Unlock()
+func (j *job) done(at *operate.ReplayRange, next int64, read int, r handlers.Result) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	at.Next = next
-	run.sofar.add(read, r)
-	if run.cfg.Progress != nil {
-		run.cfg.Progress(run.snapshot())
+	j.sofar.add(read, r)
+	if j.cfg.Progress != nil {
+		j.cfg.Progress(j.snapshot())
 	}
 }
 
-func (r *ReplayResult) add(read int, more handlers.Result) {
+func (r *Result) add(read int, more handlers.Result) {
 	r.Read += int64(read)
 	r.New += more.New
 	r.Duplicates += more.Duplicates
@@ -241,21 +242,21 @@ func (r *ReplayResult) add(read int, more handlers.Result) {
 	r.Buried += more.Buried
 }
 
-func (run *replayRun) result() ReplayResult {
-	run.mu.Lock()
-	defer run.mu.Unlock()
-	return run.snapshot()
+func (j *job) result() Result {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.snapshot()
 }
 
-func (run *replayRun) snapshot() ReplayResult {
-	now := run.sofar
-	now.Ranges = append([]operate.ReplayRange(nil), run.state.Ranges...)
-	now.Elapsed = time.Since(run.started)
+func (j *job) snapshot() Result {
+	now := j.sofar
+	now.Ranges = append([]operate.ReplayRange(nil), j.state.Ranges...)
+	now.Elapsed = time.Since(j.started)
 	return now
 }
 
 // asked is how a replay was asked for.
-func (c *Replay) asked(p *handlers.Processor) string {
+func (c *Config) asked(p *handlers.Processor) string {
 	partitions := "all partitions"
 	if c.Partitions != nil {
 		partitions = "partitions " + strings.Trim(strings.ReplaceAll(fmt.Sprint(c.Partitions), " ", ","), "[]")

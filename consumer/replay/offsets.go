@@ -1,4 +1,4 @@
-package consumer
+package replay
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package consumer
+package replay
 
 import (
 	"context"
@@ -8,22 +8,24 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/firstseen/firstseen/consumer"
 )
 
 // Place is a place in all partitions of a topic: the earliest or the latest one, an offset, or the first message of a
 // time. Make it with EarliestPlace, LatestPlace, OffsetPlace or ParsePlace; the zero Place is no place.
 type Place struct {
 	text   string
-	start  StartAt // empty: none
+	start  consumer.StartAt // empty: none
 	time   time.Time
 	offset int64
 }
 
 // EarliestPlace is the first message that is left in each partition.
-func EarliestPlace() Place { return Place{text: string(Earliest), start: Earliest} }
+func EarliestPlace() Place { return Place{text: string(consumer.Earliest), start: consumer.Earliest} }
 
 // LatestPlace is where each partition ends: its last stable offset.
-func LatestPlace() Place { return Place{text: string(Latest), start: Latest} }
+func LatestPlace() Place { return Place{text: string(consumer.Latest), start: consumer.Latest} }
 
 // OffsetPlace is one offset in every partition.
 func OffsetPlace(offset int64) Place {
@@ -31,13 +33,13 @@ func OffsetPlace(offset int64) Place {
 }
 
 // ParsePlace reads "earliest", "latest", an offset, a duration before now ("2h" or "2h-ago"), or a time ("2026-03-01" or
-// "2026-03-01T04:05:06Z"). Times without a zone are UTC, and mean the first message whose timestamp is at or after them,
-// or where there is none that late, the end. The Place's String is the text.
+// "2026-03-01T04:05:06Z", by UTC where no zone is said). A time is the place of the first message whose timestamp is at or
+// after it, or where there is none that late, of the end. The Place's String is the text.
 func ParsePlace(text string, now time.Time) (Place, error) {
 	switch {
-	case text == string(Earliest):
+	case text == string(consumer.Earliest):
 		return EarliestPlace(), nil
-	case text == string(Latest):
+	case text == string(consumer.Latest):
 		return LatestPlace(), nil
 	}
 	if offset, err := strconv.ParseInt(text, 10, 64); err == nil && offset >= 0 {
@@ -63,9 +65,9 @@ func (p Place) isOffset() bool { return p.text != "" && p.start == "" && p.time.
 // not. Waits and errors are those of Earliest.
 func (r *Reader) Find(ctx context.Context, topic string, place Place) (map[int32]int64, error) {
 	switch {
-	case place.start == Earliest:
+	case place.start == consumer.Earliest:
 		return r.Earliest(ctx, topic)
-	case place.start == Latest:
+	case place.start == consumer.Latest:
 		return r.Latest(ctx, topic)
 	case !place.time.IsZero():
 		return r.At(ctx, topic, place.time)
