@@ -7,8 +7,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/firstseen/firstseen/consumer"
-	"github.com/firstseen/firstseen/consumer/replay"
 	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/consumer/replay"
 )
 
 // All that a topic holds now is read once more, beside whatever group consumes it.

@@ -16,8 +16,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/firstseen/firstseen/consumer"
-	"github.com/firstseen/firstseen/consumer/replay"
 	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/consumer/replay"
 )
 
 func TestReaderFollowsMovedLeaders(t *testing.T) {

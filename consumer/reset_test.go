@@ -12,8 +12,8 @@ import (
 
 	"github.com/firstseen/firstseen/consumer/cluster"
 	"github.com/firstseen/firstseen/consumer/consumertest"
-	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/consumer/replay"
+	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 

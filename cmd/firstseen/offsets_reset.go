@@ -11,8 +11,8 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/consumer/cluster"
-	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/consumer/replay"
+	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 

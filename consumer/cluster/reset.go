@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/consumer/replay"
+	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 

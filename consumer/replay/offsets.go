@@ -46,7 +46,8 @@ func (r *Reader) At(ctx context.Context, topic string, at time.Time) (map[int32]
 	return offsets, err
 }
 
-func (r *Reader) offsets(ctx context.Context, topic string, partitions []int32, timestamp int64) (map[int32]int64, error) {
+func (r *Reader) offsets(ctx context.Context, topic string, partitions []int32, timestamp int64) (map[int32]int64,
+	error) {
 	_, offsets, err := r.lookUp(ctx, topic, partitions, timestamp)
 	if err != nil {
 		return nil, fmt.Errorf("offsets of topic %s: %w", topic, err)

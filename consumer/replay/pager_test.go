@@ -37,7 +37,8 @@ func TestPagesHoldNoRecordTwiceWhereTwoLeadersAnswered(t *testing.T) {
 	} {
 		for _, most := range []int{1, 3, 7, 100} {
 			t.Run(fmt.Sprintf("%s, pages of %d", name, most), func(t *testing.T) {
-				r, err := NewReader(ReaderConfig{Connection: consumer.Connection{Brokers: []string{"127.0.0.1:1"}}, MaxBatch: most})
+				r, err := NewReader(ReaderConfig{Connection: consumer.Connection{Brokers: []string{"127.0.0.1:1"}},
+					MaxBatch: most})
 				require.NoError(t, err)
 				var got []int64
 				topic, err := readable(consumer.Topic{Name: "orders"}, nil)
@@ -88,7 +89,8 @@ func TestReaderKeepsToItsMemory(t *testing.T) {
 		}
 		ranges = append(ranges, Range{Partition: p, To: 80})
 	}
-	r, err := NewReader(ReaderConfig{Connection: consumer.Connection{Brokers: []string{addr}}, BufferBytes: limit, MaxBatch: 1})
+	r, err := NewReader(ReaderConfig{Connection: consumer.Connection{Brokers: []string{addr}}, BufferBytes: limit,
+		MaxBatch: 1})
 	require.NoError(t, err)
 	defer r.Close()
 	n := 0
@@ -96,7 +98,8 @@ func TestReaderKeepsToItsMemory(t *testing.T) {
 	err = r.Read(t.Context(), consumer.Topic{Name: topic}, ranges, func(ctx context.Context, page Page) error {
 		n += len(page.Messages)
 		if n == 1 {
-			require.Eventually(t, func() bool { return r.memory.Used() > limit/2 }, 30*time.Second, 100*time.Millisecond)
+			require.Eventually(t, func() bool { return r.memory.Used() > limit/2 }, 30*time.Second,
+				100*time.Millisecond)
 		}
 		require.LessOrEqual(t, r.memory.Used(), limit)
 		_, err := r.Latest(ctx, topic) // while this is under way more would be fetched
@@ -106,7 +109,8 @@ func TestReaderKeepsToItsMemory(t *testing.T) {
 	require.Equal(t, 240, n)
 	require.Zero(t, r.memory.Used())
 
-	err = r.Read(t.Context(), consumer.Topic{Name: topic}, ranges, func(context.Context, Page) error { return context.Canceled })
+	err = r.Read(t.Context(), consumer.Topic{Name: topic}, ranges,
+		func(context.Context, Page) error { return context.Canceled })
 	require.ErrorIs(t, err, context.Canceled)
 	require.Zero(t, r.memory.Used(), "also where it ended early")
 }

@@ -40,7 +40,8 @@ func (p *part) process(ctx context.Context, ms []dedup.Message, next int64) erro
 		if !p.rate.take(ctx, n) || !p.hasRoom(ctx) {
 			return cmp.Or(context.Cause(ctx), errParkedStay)
 		}
-		r, err := p.guard.Process(p.work, handlers.Batch{Position: p.position, Next: to, Messages: ms[:n], Replayed: true})
+		r, err := p.guard.Process(p.work, handlers.Batch{Position: p.position, Next: to, Messages: ms[:n],
+			Replayed: true})
 		if err == nil {
 			p.limit = min(p.limit+max(1, p.limit/8), p.reader.cfg.MaxBatch)
 			p.parked += r.Parked
@@ -64,15 +65,17 @@ func (p *part) cut(ms []dedup.Message, next int64) (n int, to int64) {
 	return most, ms[most].Offset
 }
 
-// recover decides what a failed batch means: an error ends the replay. Else it is tried again, after a pause, unless it
-// turned out to be done: then n are, up to the offset to.
-func (p *part) recover(ctx context.Context, failure error, ms []dedup.Message, n int, next int64, retry wait.Backoff) (done int, to int64, err error) {
+// recover decides what a failed batch means: an error ends the replay. Else it is tried again, after a pause, unless
+// it turned out to be done: then n are, up to the offset to.
+func (p *part) recover(ctx context.Context, failure error, ms []dedup.Message, n int, next int64,
+	retry wait.Backoff) (done int, to int64, err error) {
 	var moved *dedup.MovedError
 	switch {
 	case errors.As(failure, &moved) && moved.Next > p.position.Next && moved.Next <= next:
 		p.log.Warn("the answer to a commit was lost; it had taken effect", "offset", moved.Next)
 		p.position.Next = moved.Next
-		done, _ = slices.BinarySearchFunc(ms, moved.Next, func(m dedup.Message, next int64) int { return cmp.Compare(m.Offset, next) })
+		done, _ = slices.BinarySearchFunc(ms, moved.Next,
+			func(m dedup.Message, next int64) int { return cmp.Compare(m.Offset, next) })
 		return done, moved.Next, nil
 	case errors.Is(failure, dedup.ErrFenced):
 		return 0, 0, ErrTaken
@@ -94,8 +97,8 @@ const parkedLook = 2 * time.Second
 const parkedPatience = 5 * time.Minute
 
 // errParkedStay ends a replay that has parked as much as it may.
-var errParkedStay = fmt.Errorf("too many messages are parked, and none was settled for %s: see why their handlers fail, whether "+
-	"they are paused, and whether `firstseen run` works on them; then go on", parkedPatience)
+var errParkedStay = fmt.Errorf("too many messages are parked, and none was settled for %s: see why their handlers "+
+	"fail, whether they are paused, and whether `firstseen run` works on them; then go on", parkedPatience)
 
 // hasRoom waits while too many of the partition's messages are parked, and says whether the replay is to go on.
 func (p *part) hasRoom(ctx context.Context) bool {
@@ -114,7 +117,8 @@ func (p *part) hasRoom(ctx context.Context) bool {
 		if time.Since(since) > parkedPatience {
 			return false
 		}
-		p.hold.Wait(consumer.HeldMaxParked, fmt.Errorf("%d messages are parked or more, at most %d may be; `firstseen run` works on them", n, most))
+		p.hold.Wait(consumer.HeldMaxParked, fmt.Errorf("%d messages are parked or more, at most %d may be; "+
+			"`firstseen run` works on them", n, most))
 		if !wait.Sleep(ctx, parkedLook) {
 			return false
 		}

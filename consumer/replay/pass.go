@@ -102,7 +102,8 @@ func (p *pass) begin(ranges []Range) (pagers []*pager, err error) {
 		if r.From >= end {
 			continue
 		}
-		b := fetch.NewPartition(wire.TopicPartition{Topic: topic.Name, Partition: r.Partition}, topic, settingsOf(p.settings))
+		b := fetch.NewPartition(wire.TopicPartition{Topic: topic.Name, Partition: r.Partition}, topic,
+			settingsOf(p.settings))
 		b.HeldIn(p.reader.holds)
 		b.End = end
 		b.ReadFrom(r.From, nil)

@@ -32,9 +32,9 @@ func OffsetPlace(offset int64) Place {
 	return Place{text: strconv.FormatInt(offset, 10), offset: offset}
 }
 
-// ParsePlace reads "earliest", "latest", an offset, a duration before now ("2h" or "2h-ago"), or a time ("2026-03-01" or
-// "2026-03-01T04:05:06Z", by UTC where no zone is said). A time is the place of the first message whose timestamp is at or
-// after it, or where there is none that late, of the end. The Place's String is the text.
+// ParsePlace reads "earliest", "latest", an offset, a duration before now ("2h" or "2h-ago"), or a time
+// ("2026-03-01" or "2026-03-01T04:05:06Z", by UTC where no zone is said). A time is the place of the first message
+// whose timestamp is at or after it, or where there is none that late, of the end. The Place's String is the text.
 func ParsePlace(text string, now time.Time) (Place, error) {
 	switch {
 	case text == string(consumer.Earliest):
@@ -48,12 +48,14 @@ func ParsePlace(text string, now time.Time) (Place, error) {
 	if ago, err := time.ParseDuration(strings.TrimSuffix(text, "-ago")); err == nil && ago >= 0 {
 		return Place{text: text, time: now.Add(-ago)}, nil
 	}
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly} {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05",
+		"2006-01-02 15:04", time.DateOnly} {
 		if at, err := time.Parse(layout, text); err == nil {
 			return Place{text: text, time: at}, nil
 		}
 	}
-	return Place{}, fmt.Errorf("%q is neither earliest nor latest, an offset, a duration like 2h, or a time like 2026-03-01T04:05:06Z", text)
+	return Place{}, fmt.Errorf("%q is neither earliest nor latest, an offset, a duration like 2h, or a time like "+
+		"2026-03-01T04:05:06Z", text)
 }
 
 func (p Place) String() string { return p.text }
@@ -61,8 +63,8 @@ func (p Place) String() string { return p.text }
 // isOffset says that the place is an offset by number.
 func (p Place) isOffset() bool { return p.text != "" && p.start == "" && p.time.IsZero() }
 
-// Find finds a place in each of a topic's partitions. An offset is given back for each as it is, whether it is there or
-// not. Waits and errors are those of Earliest.
+// Find finds a place in each of a topic's partitions. An offset is given back for each as it is, whether it is there
+// or not. Waits and errors are those of Earliest.
 func (r *Reader) Find(ctx context.Context, topic string, place Place) (map[int32]int64, error) {
 	switch {
 	case place.start == consumer.Earliest:

@@ -42,7 +42,8 @@ func (c *Config) prepare(p *handlers.Processor) error {
 var defaultMaxParked = consumer.Config{}.WithDefaults().MaxParked
 
 // beginReplay gives the replay of that name where there is one, and else sets a new one down.
-func (r *Reader) beginReplay(ctx context.Context, p *handlers.Processor, cfg *Config) (state *operate.Replay, resumed bool, err error) {
+func (r *Reader) beginReplay(ctx context.Context, p *handlers.Processor, cfg *Config) (state *operate.Replay,
+	resumed bool, err error) {
 	state, resumed, err = r.findReplay(ctx, p, cfg)
 	if err != nil || resumed {
 		return state, resumed, err
@@ -59,7 +60,8 @@ func (r *Reader) beginReplay(ctx context.Context, p *handlers.Processor, cfg *Co
 }
 
 // findReplay gives the replay of that name where there is one, and else what a new one would be. It changes nothing.
-func (r *Reader) findReplay(ctx context.Context, p *handlers.Processor, cfg *Config) (state *operate.Replay, resumed bool, err error) {
+func (r *Reader) findReplay(ctx context.Context, p *handlers.Processor, cfg *Config) (state *operate.Replay,
+	resumed bool, err error) {
 	if err := cfg.prepare(p); err != nil {
 		return nil, false, err
 	}
@@ -85,8 +87,8 @@ func (c *Config) goesOn(p *handlers.Processor, state *operate.Replay, topicID uu
 		return nil
 	case state.Asked != asked:
 		return fmt.Errorf("there is a replay %q of it already, which was begun %s (%s), and now is asked for %s: ask as "+
-			"before to go on, begin anew (fresh), or give this one another name", c.Name, state.BegunAt.UTC().Format("2006-01-02 15:04:05"),
-			state.Asked, asked)
+			"before to go on, begin anew (fresh), or give this one another name", c.Name,
+			state.BegunAt.UTC().Format("2006-01-02 15:04:05"), state.Asked, asked)
 	case state.Left() > 0 && state.TopicID != uuid.Nil && topicID != uuid.Nil && state.TopicID != topicID:
 		return errors.New("it was deleted and created again since the replay began: begin anew (fresh)")
 	}
@@ -94,7 +96,8 @@ func (c *Config) goesOn(p *handlers.Processor, state *operate.Replay, topicID uu
 }
 
 // planReplay resolves the places.
-func (r *Reader) planReplay(ctx context.Context, p *handlers.Processor, cfg *Config, topic wire.Topic, ends map[int32]int64) (*operate.Replay, error) {
+func (r *Reader) planReplay(ctx context.Context, p *handlers.Processor, cfg *Config, topic wire.Topic,
+	ends map[int32]int64) (*operate.Replay, error) {
 	earliest, err := r.Earliest(ctx, topic.Name)
 	if err != nil {
 		return nil, err
@@ -111,7 +114,8 @@ func (r *Reader) planReplay(ctx context.Context, p *handlers.Processor, cfg *Con
 	if err != nil {
 		return nil, err
 	}
-	state := &operate.Replay{Consumer: operate.ReplayConsumer(cfg.Group, cfg.Name), Topic: topic.Name, TopicID: topic.ID, Asked: cfg.asked(p)}
+	state := &operate.Replay{Consumer: operate.ReplayConsumer(cfg.Group, cfg.Name), Topic: topic.Name,
+		TopicID: topic.ID, Asked: cfg.asked(p)}
 	var faults []error
 	partitions := cfg.Partitions
 	if partitions == nil {
@@ -139,10 +143,11 @@ func (r *Reader) planReplay(ctx context.Context, p *handlers.Processor, cfg *Con
 // lost is what messages that are not there any more mean.
 func (r *Reader) lost(topic string, partition int32, from, to int64) error {
 	if r.cfg.OnLoss == consumer.Continue {
-		r.cfg.Logger.Error("messages were deleted before they were read: LOST", "partition", wire.TopicPartition{Topic: topic, Partition: partition}.String(),
+		r.cfg.Logger.Error("messages were deleted before they were read: LOST", "partition",
+			wire.TopicPartition{Topic: topic, Partition: partition}.String(),
 			"from", from, "to", to-1, "count", to-from)
 		return nil
 	}
-	return fmt.Errorf("messages %d to %d of partition %d are not in Kafka any more: begin at %d or at earliest, or continue on loss",
-		from, to-1, partition, to)
+	return fmt.Errorf("messages %d to %d of partition %d are not in Kafka any more: begin at %d or at earliest, or "+
+		"continue on loss", from, to-1, partition, to)
 }

@@ -46,7 +46,8 @@ type ReaderConfig struct {
 
 	// MaxBatch caps a page's messages. Default that of consumer.Config.
 	MaxBatch int
-	// MaxBatchBytes caps a page's keys, values and headers; a single larger message is a page of its own. Default 4 MiB.
+	// MaxBatchBytes caps a page's keys, values and headers; a single larger message is a page of its own. Default 4
+	// MiB.
 	MaxBatchBytes int
 	// Concurrency is how many pages are decoded and handed over at once. Default 4.
 	Concurrency int
@@ -74,16 +75,17 @@ type Page struct {
 	Topic     string
 	TopicID   uuid.UUID // zero where the brokers are older than 2.8
 	Partition int32
-	// Messages are in the order of their offsets, and as a handler would get them. There may be none: compaction, aborted
-	// transactions and their markers leave gaps.
+	// Messages are in the order of their offsets, and as a handler would get them. There may be none: compaction,
+	// aborted transactions and their markers leave gaps.
 	Messages []dedup.Message
-	// Next is the offset after the page, past such gaps, and at most the range's To. The last page's is the range's end.
+	// Next is the offset after the page, past such gaps, and at most the range's To. The last page's is the range's
+	// end.
 	Next int64
 }
 
-// Reader reads ranges of topics' partitions, by the way that a [consumer.Consumer]'s messages take up to their handlers. It joins
-// no group and commits no offsets, so that consumers go on beside it. Make it with NewReader. It is safe for
-// concurrent use; all that it reads at once shares Concurrency and BufferBytes.
+// Reader reads ranges of topics' partitions, by the way that a [consumer.Consumer]'s messages take up to their
+// handlers. It joins no group and commits no offsets, so that consumers go on beside it. Make it with NewReader. It
+// is safe for concurrent use; all that it reads at once shares Concurrency and BufferBytes.
 type Reader struct {
 	cfg       consumer.Config
 	transport *kafka.Transport
@@ -104,11 +106,12 @@ func NewReader(cfg ReaderConfig) (*Reader, error) {
 	transport := c.Transport()
 	return &Reader{
 		cfg: c, transport: transport,
-		wire:      wire.New(transport, c.Brokers, c.ClientID, c.RequestTimeout),
-		holds:     holds.New(c.Logger),
-		memory:    memory.New(c.BufferBytes),
-		slots:     make(wait.Slots, c.Transactions),
-		telemetry: fetch.NewTelemetry(otel.GetMeterProvider().Meter(fetch.Scope), otel.GetTracerProvider().Tracer(fetch.Scope), nil),
+		wire:   wire.New(transport, c.Brokers, c.ClientID, c.RequestTimeout),
+		holds:  holds.New(c.Logger),
+		memory: memory.New(c.BufferBytes),
+		slots:  make(wait.Slots, c.Transactions),
+		telemetry: fetch.NewTelemetry(otel.GetMeterProvider().Meter(fetch.Scope),
+			otel.GetTracerProvider().Tracer(fetch.Scope), nil),
 	}, nil
 }
 
@@ -123,7 +126,8 @@ func (c *ReaderConfig) prepared() (consumer.Config, error) {
 	p = p.WithDefaults()
 	faults := []error{c.Check()}
 	if p.OnLoss != consumer.Fail && p.OnLoss != consumer.Continue {
-		faults = append(faults, fmt.Errorf("on loss: %q is none of %v", p.OnLoss, []consumer.Policy{consumer.Fail, consumer.Continue}))
+		faults = append(faults, fmt.Errorf("on loss: %q is none of %v", p.OnLoss,
+			[]consumer.Policy{consumer.Fail, consumer.Continue}))
 	}
 	return p, errors.Join(faults...)
 }
@@ -144,7 +148,8 @@ func (r *Reader) Close() { r.transport.CloseIdleConnections() }
 // deleted (see ReaderConfig.OnLoss) or can't be decoded, and when the topic or a partition does not exist, is deleted
 // or made anew meanwhile; f's ctx ends then too. Brokers that are away or refuse to answer are asked again, which is
 // logged, until ctx ends. f never runs when Read has returned.
-func (r *Reader) Read(ctx context.Context, topic consumer.Topic, ranges []Range, f func(context.Context, Page) error) error {
+func (r *Reader) Read(ctx context.Context, topic consumer.Topic, ranges []Range,
+	f func(context.Context, Page) error) error {
 	topic, err := readable(topic, ranges)
 	if err == nil {
 		err = newPass(ctx, r, topic, f).run(ranges)

@@ -21,8 +21,9 @@ import (
 type Config struct {
 	// Topic is what is read, as in consumer.Config.Topics. Required.
 	Topic consumer.Topic
-	// Group is the consumer group whose messages they are. Required. The replay neither joins it nor moves its offsets,
-	// and reads nothing that lies beyond its position in Postgres: that is the group's to read, in its order.
+	// Group is the consumer group whose messages they are. Required. The replay neither joins it nor moves its
+	// offsets, and reads nothing that lies beyond its position in Postgres: that is the group's to read, in its
+	// order.
 	Group string
 	// Name tells replays of a topic apart; one that was interrupted goes on under its name. Default: the topic's.
 	Name string
@@ -77,17 +78,19 @@ func (r *Result) Total() (n int64) {
 var ErrTaken = errors.New("another process has taken the replay over, or it was begun anew")
 
 // Replay reads a part of a topic again, beside the group that consumes it, and takes each message through the same
-// transaction that its consumer would: what was seen is a duplicate, what was not is handled once, what its handler fails
-// on is parked and tried again by whatever process runs the handler's lanes. The replay itself runs none, and so makes no
-// calls of detached handlers. That a handler is paused does not concern it, which is how a new handler is filled.
+// transaction that its consumer would: what was seen is a duplicate, what was not is handled once, what its handler
+// fails on is parked and tried again by whatever process runs the handler's lanes. The replay itself runs none, and
+// so makes no calls of detached handlers. That a handler is paused does not concern it, which is how a new handler
+// is filled.
 //
-// How far it is is kept in Postgres with each batch: a replay that was interrupted, by whatever, goes on there when it is
-// called again with the same Name, From, To, Partitions and handlers, and ends where it was to end at first. Called after
-// its end it does nothing. The last one called has the replay; another one that still runs ends with ErrTaken.
+// How far it is is kept in Postgres with each batch: a replay that was interrupted, by whatever, goes on there when
+// it is called again with the same Name, From, To, Partitions and handlers, and ends where it was to end at first.
+// Called after its end it does nothing. The last one called has the replay; another one that still runs ends with
+// ErrTaken.
 //
-// Outages of Kafka and Postgres are waited for, which is logged, until ctx ends. Then open batches are finished, and the
-// error is ctx's. Messages that were deleted before they were read are an error, or skipped: see ReaderConfig.OnLoss. The
-// result is also given beside an error.
+// Outages of Kafka and Postgres are waited for, which is logged, until ctx ends. Then open batches are finished, and
+// the error is ctx's. Messages that were deleted before they were read are an error, or skipped: see
+// ReaderConfig.OnLoss. The result is also given beside an error.
 func (r *Reader) Replay(ctx context.Context, p *handlers.Processor, cfg Config) (Result, error) {
 	started := time.Now()
 	state, resumed, err := r.beginReplay(ctx, p, &cfg)
@@ -101,7 +104,8 @@ func (r *Reader) Replay(ctx context.Context, p *handlers.Processor, cfg Config) 
 	telling, told := context.WithCancel(ctx)
 	var teller sync.WaitGroup
 	teller.Go(func() {
-		holding.Tell(telling, holding.Teller{Registry: r.holds, Store: p.Store(), Consumer: state.Consumer, Log: j.log})
+		holding.Tell(telling, holding.Teller{Registry: r.holds, Store: p.Store(), Consumer: state.Consumer,
+			Log: j.log})
 	})
 	defer teller.Wait()
 	defer told()
@@ -134,10 +138,12 @@ type job struct {
 // drain is how long open batches may go on after the end of a replay's context.
 const drain = 15 * time.Second
 
-func newJob(ctx context.Context, r *Reader, p *handlers.Processor, cfg Config, state *operate.Replay, resumed bool, started time.Time) *job {
+func newJob(ctx context.Context, r *Reader, p *handlers.Processor, cfg Config, state *operate.Replay, resumed bool,
+	started time.Time) *job {
 	j := &job{
-		cfg: &cfg, reader: r, processor: p, log: r.cfg.Logger.With("replay", cfg.Name, "topic", cfg.Topic.Name), started: started,
-		rate: rate{perSecond: cfg.Rate}, parts: map[int32]*part{}, state: state,
+		cfg: &cfg, reader: r, processor: p, state: state, started: started,
+		log:  r.cfg.Logger.With("replay", cfg.Name, "topic", cfg.Topic.Name),
+		rate: rate{perSecond: cfg.Rate}, parts: map[int32]*part{},
 		sofar: Result{Name: cfg.Name, Topic: cfg.Topic.Name, Resumed: resumed, BegunAt: state.BegunAt},
 	}
 	j.sofar.Before = j.sofar.total(state) - state.Left()
@@ -163,7 +169,8 @@ func (j *job) tell() {
 	case j.sofar.Resumed:
 		message = "replay is resumed"
 	}
-	j.log.Info(message, "begun_at", j.state.BegunAt, "asked", j.state.Asked, "offsets_done", j.sofar.Before, "offsets_left", j.state.Left())
+	j.log.Info(message, "begun_at", j.state.BegunAt, "asked", j.state.Asked, "offsets_done", j.sofar.Before,
+		"offsets_left", j.state.Left())
 }
 
 // acquire becomes the owner of all positions that are not done.
@@ -173,7 +180,8 @@ func (j *job) acquire(ctx context.Context) error {
 		if at.Left() == 0 {
 			continue
 		}
-		position, err := j.processor.Store().Acquire(ctx, j.state.Consumer, j.state.Topic, at.Partition, holding.Owner())
+		position, err := j.processor.Store().Acquire(ctx, j.state.Consumer, j.state.Topic, at.Partition,
+			holding.Owner())
 		if err != nil {
 			return err
 		}
@@ -181,7 +189,8 @@ func (j *job) acquire(ctx context.Context) error {
 		log := j.log.With("partition", at.Partition)
 		part := &part{job: j, position: position, at: at, log: log, limit: j.reader.cfg.MaxBatch,
 			guard: crashguard.New(j.processor, position, log),
-			hold:  j.reader.holds.Place(holds.ReplayKind, fmt.Sprintf("%s of %s/%d", j.cfg.Name, j.state.Topic, at.Partition))}
+			hold: j.reader.holds.Place(holds.ReplayKind,
+				fmt.Sprintf("%s of %s/%d", j.cfg.Name, j.state.Topic, at.Partition))}
 		part.guard.Begin(position.Next, part.limit)
 		j.parts[at.Partition] = part
 	}
@@ -261,5 +270,6 @@ func (c *Config) asked(p *handlers.Processor) string {
 	if c.Partitions != nil {
 		partitions = "partitions " + strings.Trim(strings.ReplaceAll(fmt.Sprint(c.Partitions), " ", ","), "[]")
 	}
-	return fmt.Sprintf("from %s to %s, %s, handlers %s", c.From, c.To, partitions, strings.Join(p.Handlers(c.Topic.Name), ","))
+	return fmt.Sprintf("from %s to %s, %s, handlers %s", c.From, c.To, partitions,
+		strings.Join(p.Handlers(c.Topic.Name), ","))
 }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/firstseen/firstseen/consumer/replay"
 	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/replay"
 )
 
 // fetchOnly is the name, among the workloads, of the job that reads and decodes and does no more.
