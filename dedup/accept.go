@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/firstseen/firstseen/dedup/internal/db"
+	"github.com/firstseen/firstseen/dedup/internal/handlertx"
 	"github.com/firstseen/firstseen/dedup/savepoint"
 )
 
@@ -146,7 +147,7 @@ func (s *Store) accept(ctx context.Context, b *Batch, cols *columns) (*Tx, error
 	}
 	registerTypes(conn.Conn())
 	tx := &Tx{store: s, conn: conn, batch: b, cols: cols, session: session,
-		handler: handlerTx{gate: &gate{}, session: session}}
+		handler: handlertx.New(session.role)}
 
 	var outcomes []int16
 	var seq *int64 // null where nothing is new

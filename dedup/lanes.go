@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/firstseen/firstseen/dedup/internal/db"
+	"github.com/firstseen/firstseen/dedup/internal/handlertx"
 	"github.com/firstseen/firstseen/dedup/savepoint"
 )
 
@@ -81,7 +82,7 @@ func (s *Store) LoadLanes(ctx context.Context, claims []Claim, each, bytes int) 
 	registerTypes(conn.Conn())
 	batch := &Batch{}
 	tx := &Tx{store: s, conn: conn, batch: batch, session: session,
-		handler: handlerTx{gate: &gate{}, session: session}, lanes: claims}
+		handler: handlertx.New(session.role), lanes: claims}
 	q := &pgx.Batch{}
 	q.BeginTx(db.Pinned)
 	q.Queue(idleLimit, strconv.FormatInt(s.cfg.IdleAfter.Milliseconds(), 10))

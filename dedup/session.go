@@ -53,8 +53,5 @@ func (s *Store) sessionOf(ctx context.Context, conn *pgx.Conn) (*session, error)
 	return made, nil
 }
 
-// RoleSQL puts the role back that the transaction began with: see [savepoint.Role].
-func (t *handlerTx) RoleSQL() string { return t.session.role }
-
 // DropTemp drops the temporary tables that handlers have made, as if their transaction had ended.
 func (t *Tx) DropTemp(ctx context.Context) error { return positionError(t.exec(ctx, `discard temp`)) }

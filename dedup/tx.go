@@ -2,7 +2,6 @@ package dedup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -10,18 +9,22 @@ import (
 
 	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/dedup/internal/db"
+	"github.com/firstseen/firstseen/dedup/internal/handlertx"
 	"github.com/firstseen/firstseen/dedup/savepoint"
 )
 
 // ErrEnded is returned where a handler ended, or tried to end, the transaction that it was given.
-var ErrEnded = errors.New("the handler ended the transaction that it was given")
+var ErrEnded = handlertx.ErrEnded
 
 // ErrAborted is returned where a handler reported success though a statement of its transaction had failed:
 // Postgres would answer its COMMIT with ROLLBACK.
-var ErrAborted = errors.New("a statement failed in the transaction and its error was dropped")
+var ErrAborted = handlertx.ErrAborted
 
 // ErrBusy is returned where a handler left a statement running, or rows or a batch's results unclosed.
-var ErrBusy = errors.New("a statement of the transaction is still running, or its rows were not closed")
+var ErrBusy = handlertx.ErrBusy
+
+// ErrNotYours is what Commit and Rollback of a handler's transaction answer.
+var ErrNotYours = handlertx.ErrNotYours
 
 // ErrConnectionLost is returned where the transaction's connection ended under it.
 var ErrConnectionLost = failure.ErrConnectionLost
@@ -32,7 +35,7 @@ type Tx struct {
 	conn    *pgxpool.Conn
 	batch   *Batch
 	cols    *columns
-	handler handlerTx
+	handler handlertx.Tx
 	session *session
 
 	hasLanes bool
@@ -82,12 +85,7 @@ func (t *Tx) Disconnected() bool { return t.conn == nil || t.conn.Conn().PgConn(
 
 // Lost says that nothing can be done in the transaction any more, not even Undo.
 func (t *Tx) Lost() bool {
-	if t.conn == nil || t.handler.gate.enter() != nil {
-		return true
-	}
-	defer t.handler.gate.leave()
-	pg := t.conn.Conn().PgConn()
-	return pg.IsBusy() || pg.IsClosed() || pg.TxStatus() == 'I'
+	return t.conn == nil || t.handler.Lost()
 }
 
 // Commit writes the inbox rows of the batch's new messages and commits, in one round trip. After an error
@@ -100,7 +98,7 @@ func (t *Tx) Commit(ctx context.Context) error {
 	}
 	err := db.Answered(ctx, t.store.answerTo(t.batch.bytes()), t.writeAndCommit)
 	if err != nil {
-		t.rollback(ctx)
+		handlertx.Rollback(ctx, t.conn)
 		return fmt.Errorf("commit %s: %w", t.batch, positionError(err))
 	}
 	if p := t.batch.Position; p != nil {
@@ -156,7 +154,7 @@ func (t *Tx) Rollback(ctx context.Context) {
 	}
 	defer t.release()
 	if t.shut() == nil {
-		t.rollback(ctx)
+		handlertx.Rollback(ctx, t.conn)
 	}
 }
 
@@ -165,43 +163,25 @@ func (t *Tx) shut() error {
 	if t.conn == nil {
 		return pgx.ErrTxClosed
 	}
-	if busy := t.handler.gate.shut(); busy || t.conn.Conn().PgConn().IsBusy() {
+	if busy := t.handler.Shut(); busy || t.conn.Conn().PgConn().IsBusy() {
 		t.cut()
 		return ErrBusy
 	}
 	return nil
 }
 
-func (t *Tx) rollback(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), db.RollbackTimeout)
-	defer cancel()
-	if t.conn.Conn().IsClosed() {
-		return
-	}
-	if t.conn.Conn().PgConn().TxStatus() != 'I' {
-		if _, err := t.conn.Exec(ctx, `rollback`, pgx.QueryExecModeSimpleProtocol); err != nil {
-			_ = t.conn.Conn().Close(ctx)
-		}
-	}
-}
-
 // Abandon cuts the transaction's connection while a handler is still using it. The server rolls back; the
 // handler's next statement fails; the pool may open a connection in its place. It is the one way to get rid of a
 // handler that ignores its context.
 func (t *Tx) Abandon() {
-	t.handler.gate.shut()
+	t.handler.Shut()
 	t.cut()
 }
 
-// cut takes the connection from the pool and closes its socket, the one thing that is safe while another goroutine
-// uses it. A statement that is running is cancelled, or the server would keep its locks until it is through.
+// cut takes the connection from the pool and closes its socket.
 func (t *Tx) cut() {
-	pg := t.conn.Hijack().PgConn()
+	handlertx.Cut(t.conn)
 	t.conn, t.cols = nil, nil
-	ctx, cancel := context.WithTimeout(context.Background(), db.RollbackTimeout)
-	defer cancel()
-	_ = pg.CancelRequest(ctx)
-	_ = pg.Conn().Close()
 }
 
 func (t *Tx) release() {
