@@ -45,7 +45,7 @@ func newConflictsList(i *inspected) *cobra.Command {
 Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or config.`,
 		Example: "  firstseen conflicts list --topic orders --since 24h",
 	}
-	addList(cmd, i, false, lister[operate.ConflictCopy]{what: "conflicts", field: "conflicts",
+	addList(cmd, i, false, lister[operate.ConflictCopy]{what: "conflicts",
 		columns: []string{"SEEN (UTC)", "HANDLER", "COPY", "ID", "SIZE"},
 		find: func(ctx context.Context, s *operate.Inbox, f operate.Filter, after operate.Cursor,
 			limit int) ([]operate.ConflictCopy, operate.Cursor, error) {
@@ -56,14 +56,10 @@ Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or conf
 				c.Message.ID.String(),
 				strconv.Itoa(len(c.Message.Value))}
 		},
-		json: conflictJSON})
+		json: func(found []operate.ConflictCopy, next operate.Cursor) any {
+			return view.ConflictsOf(found, next, view.Whole)
+		}})
 	return cmd
-}
-
-func conflictJSON(c operate.ConflictCopy) map[string]any {
-	out := messageJSON(c.Message)
-	out["inbox"], out["handler"], out["seen_at"] = c.Inbox, c.Handler, timeJSON(c.SeenAt)
-	return out
 }
 
 func newConflictsShow(i *inspected) *cobra.Command {
@@ -102,18 +98,14 @@ Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
 
 func (i *inspected) showConflicts(ctx context.Context, out io.Writer, s *operate.Inbox,
 	copies []operate.ConflictCopy) error {
-	var objects []map[string]any
+	var pairs view.ConflictPairs
 	for n, c := range copies {
 		first, err := s.Winner(ctx, c)
 		if err != nil {
 			return err
 		}
 		if i.json {
-			object := map[string]any{"copy": conflictJSON(c), "first": nil}
-			if first != nil {
-				object["first"] = storedJSON(*first)
-			}
-			objects = append(objects, object)
+			pairs.Conflicts = append(pairs.Conflicts, view.ConflictPairOf(&c, first))
 			continue
 		}
 		if n > 0 {
@@ -124,7 +116,7 @@ func (i *inspected) showConflicts(ctx context.Context, out io.Writer, s *operate
 		}
 	}
 	if i.json {
-		return printJSON(out, map[string]any{"conflicts": objects})
+		return printJSON(out, pairs)
 	}
 	return nil
 }
@@ -160,11 +152,4 @@ func stateName(s dedup.State) string {
 		return "dead"
 	}
 	return "processed"
-}
-
-func storedJSON(m operate.Stored) map[string]any {
-	out := messageJSON(m.Message)
-	out["state"], out["received_at"], out["since"] = stateName(m.State), timeJSON(m.ReceivedAt), timeJSON(m.At)
-	out["attempts"], out["reason"], out["error"] = m.Attempts, orNil(m.Reason), orNil(m.Error)
-	return out
 }

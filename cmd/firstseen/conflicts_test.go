@@ -29,7 +29,7 @@ func TestConflictsShowPutsBothContentsSideBySide(t *testing.T) {
 		Conflicts []struct{ First, Copy map[string]any }
 	}
 	require.NoError(t, json.Unmarshal([]byte(stdout), &got))
-	require.Equal(t, "processed", got.Conflicts[0].First["state"])
+	require.Equal(t, "processed", got.Conflicts[0].First["status"])
 	require.EqualValues(t, 1, got.Conflicts[0].Copy["offset"])
 	_, stderr := o.run(exitFailure, "conflicts", "show", "order-2")
 	require.Contains(t, stderr, "there is no conflict under the ID order-2")

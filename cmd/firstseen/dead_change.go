@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
@@ -96,7 +97,7 @@ func (i *inspected) report(cmd *cobra.Command, c change, n int, err error, dry b
 	case err != nil:
 		return err
 	case i.json:
-		if err := printJSON(out, map[string]any{c.done: n, "dry_run": dry}); err != nil {
+		if err := printJSON(out, view.Changed{Action: c.verb, Messages: n, DryRun: dry}); err != nil {
 			return err
 		}
 	case n > 0 && dry:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
@@ -18,25 +19,32 @@ func newDeadList(i *inspected) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List dead letters, newest first",
-		Long: `List dead letters, those that died last first. With --json one object: dead_letters, and next where there are more.
+		Long: `List dead letters, those that died last first. With --json one object: messages, each with its content, and next
+where there are more.
 
 Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or config.`,
 		Example: `  firstseen dead list --handler book --since 2h
-  firstseen dead list --json --limit 1000 | jq -r '.dead_letters[].error' | sort | uniq -c`,
+  firstseen dead list --json --limit 1000 | jq -r '.messages[].error' | sort | uniq -c`,
 	}
-	addList(cmd, i, true, lister[operate.DeadLetter]{what: "dead letters", field: "dead_letters",
+	addList(cmd, i, true, lister[operate.Listed]{what: "dead letters",
 		columns: []string{"DIED (UTC)", "HANDLER", "MESSAGE", "ID", "ATTEMPTS", "REASON", "ERROR"},
 		find: func(ctx context.Context, s *operate.Inbox, f operate.Filter, after operate.Cursor,
-			limit int) ([]operate.DeadLetter, operate.Cursor, error) {
-			return s.DeadLetters(ctx, f, after, limit)
+			limit int) ([]operate.Listed, operate.Cursor, error) {
+			return s.Messages(ctx, operate.Listing{Status: operate.StatusDead, Filter: f, After: after, Limit: limit,
+				Content: i.json})
 		},
-		row: func(d *operate.DeadLetter) []string {
-			return []string{d.DiedAt.UTC().Format(time.DateTime), shownHandler(d.Handler, &d.Message), place(&d.Message),
+		row: func(d *operate.Listed) []string {
+			return []string{d.At.UTC().Format(time.DateTime), shownHandler(d.Handler, &d.Message), place(&d.Message),
 				shownID(&d.Message),
 				strconv.Itoa(d.Attempts), brief(d.Reason, 40), brief(d.Error, 70)}
 		},
-		json: deadJSON})
+		json: messagesJSON})
 	return cmd
+}
+
+// messagesJSON is a page of messages, whole.
+func messagesJSON(found []operate.Listed, next operate.Cursor) any {
+	return view.MessagesOf(found, next, view.Whole)
 }
 
 // shownHandler is a handler and, where there is one, the tenant, short enough for a table.

@@ -8,13 +8,10 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/firstseen/firstseen/cmd/internal/view"
-	"github.com/firstseen/firstseen/dedup"
-	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 // pretty is a value for people, on lines of its own, and what it is.
@@ -120,52 +117,5 @@ func mapped[T, U any](list []T, f func(T) U) []U {
 	for i, v := range list {
 		out[i] = f(v)
 	}
-	return out
-}
-
-// orNil is null in JSON where there is nothing.
-func orNil[T comparable](v T) any {
-	var zero T
-	if v == zero {
-		return nil
-	}
-	return v
-}
-
-// bytesJSON is null, or the bytes in base64, and as text where they are that.
-func bytesJSON(value []byte) any {
-	switch {
-	case value == nil:
-		return nil
-	case utf8.Valid(value):
-		return map[string]any{"base64": value, "text": string(value)}
-	}
-	return map[string]any{"base64": value}
-}
-
-func messageJSON(m dedup.Message) map[string]any {
-	headers := mapped(m.Headers, func(h dedup.Header) map[string]any {
-		return map[string]any{"key": h.Key, "value": bytesJSON(h.Value)}
-	})
-	return map[string]any{
-		"id": m.ID, "raw_id": orNil(m.RawID), "tenant": m.Tenant, "topic": m.Topic, "partition": m.Partition,
-		"offset":      m.Offset,
-		"produced_at": timeJSON(m.Timestamp), "raw_timestamp": orNil(m.RawTimestamp), "key": bytesJSON(m.Key),
-		"headers": headers, "value": bytesJSON(m.Value),
-	}
-}
-
-func timeJSON(at time.Time) any {
-	if at.IsZero() {
-		return nil
-	}
-	return at.UTC()
-}
-
-func deadJSON(d operate.DeadLetter) map[string]any {
-	out := messageJSON(d.Message)
-	out["inbox"], out["handler"] = d.Inbox, d.Handler
-	out["received_at"], out["died_at"] = timeJSON(d.ReceivedAt), timeJSON(d.DiedAt)
-	out["attempts"], out["reason"], out["error"] = d.Attempts, d.Reason, orNil(d.Error)
 	return out
 }

@@ -21,11 +21,11 @@ func newDeadShow(i *inspected) *cobra.Command {
 		Short: "Show a dead letter whole",
 		Long: `Show everything of the dead letters with that ID; there may be one for each handler. Null is shown as null, empty as
 "", text in quotes, and bytes that are no text as \x and hex digits; a value that is no text is dumped. With --json keys,
-header values and the value are in base64 too, byte for byte.
+header values and the value are texts, or base64 where they are not UTF-8.
 
 Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
 		Example: `  firstseen dead show order-4711
-  firstseen dead show order-4711 --json | jq -r '.dead_letters[0].value.base64' | base64 -d > order.bin`,
+  firstseen dead show order-4711 --json | jq -r '.messages[0].content.value | .base64 // (.text | @base64)' | base64 -d`,
 		Args: oneArg("ID"),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -34,7 +34,8 @@ Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
 			return err
 		}
 		return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error {
-			letters, _, err := s.DeadLetters(ctx, operate.Filter{IDs: ids, Handler: handler, Tenant: tenant}, "", 100)
+			letters, _, err := s.Messages(ctx, operate.Listing{Status: operate.StatusDead, Limit: 100, Content: true,
+				Filter: operate.Filter{IDs: ids, Handler: handler, Tenant: tenant}})
 			switch {
 			case err != nil:
 				return err
@@ -42,9 +43,9 @@ Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
 				return fmt.Errorf("inbox %s: no dead letter has the ID %s; `firstseen explain` tells what became of it", s.Name(),
 					args[0])
 			case i.json:
-				return printJSON(cmd.OutOrStdout(), map[string]any{"dead_letters": mapped(letters, deadJSON)})
+				return printJSON(cmd.OutOrStdout(), messagesJSON(letters, ""))
 			}
-			return printWhole(cmd.OutOrStdout(), mapped(letters, asListed))
+			return printWhole(cmd.OutOrStdout(), letters)
 		})
 	}
 	cmd.Flags().StringVar(&handler, "handler", "", "`name` of the handler")
@@ -59,13 +60,6 @@ func oneArg(what string) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-// asListed is a dead letter as a message of any status is shown.
-func asListed(d operate.DeadLetter) operate.Listed {
-	return operate.Listed{Inbox: d.Inbox, Handler: d.Handler, Status: operate.StatusDead,
-		Stored: operate.Stored{Message: d.Message, State: dedup.Dead,
-			ReceivedAt: d.ReceivedAt, At: d.DiedAt, Attempts: d.Attempts, Reason: d.Reason, Error: d.Error}}
 }
 
 // since is what a message's time in its status is called.

@@ -122,24 +122,26 @@ func TestDeadJSONHoldsEveryByte(t *testing.T) {
 		var got struct {
 			DeadLetters []struct {
 				ID      uuid.UUID `json:"id"`
-				Value   struct{ Base64 []byte }
-				Key     struct{ Text string }
-				Headers []struct {
-					Key   string
-					Value any
+				Content struct {
+					Value   struct{ Base64 []byte }
+					Key     struct{ Text string }
+					Headers []struct {
+						Key   string
+						Value any
+					}
 				}
 				Attempts int
 				Error    string
-			} `json:"dead_letters"`
+			} `json:"messages"`
 			Next *string
 		}
 		require.NoError(t, json.Unmarshal([]byte(stdout), &got))
 		require.Len(t, got.DeadLetters, 1)
 		d := got.DeadLetters[0]
-		require.Equal(t, []byte{0, 0xff}, d.Value.Base64)
-		require.Equal(t, "k", d.Key.Text)
-		require.Equal(t, "none", d.Headers[0].Key)
-		require.Nil(t, d.Headers[0].Value)
+		require.Equal(t, []byte{0, 0xff}, d.Content.Value.Base64)
+		require.Equal(t, "k", d.Content.Key.Text)
+		require.Equal(t, "none", d.Content.Headers[0].Key)
+		require.Nil(t, d.Content.Headers[0].Value)
 		require.Equal(t, "insert:\nno such account\x1b[2J", d.Error)
 		require.Nil(t, got.Next)
 	}
@@ -162,7 +164,7 @@ func TestRedriveAndDiscardAskForAReasonAndACircle(t *testing.T) {
 	_, stderr = o.run(exitFailure, "dead", "redrive", "--id", "order-1", "--why", "mended")
 	require.Equal(t, "firstseen: no dead letter matches: nothing to redrive\n", stderr)
 	stdout, _ = o.run(exitOK, "dead", "discard", "--reason", "attempts_exhausted", "--why", "tests", "--json")
-	require.JSONEq(t, `{"discarded": 2, "dry_run": false}`, stdout)
+	require.JSONEq(t, `{"action": "discard", "messages": 2, "dry_run": false}`, stdout)
 	var n int
 	require.NoError(t, o.db.Pool.QueryRow(t.Context(), `select count(*) from firstseen.audit
 		where (actor, action, why) in (('eve', 'redrive', 'mended'), ($1, 'discard', 'tests'))`, actor()).Scan(&n))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/doctor"
+	"github.com/firstseen/firstseen/cmd/internal/view"
 )
 
 // The exit codes of doctor beside those that all subcommands share.
@@ -153,9 +154,7 @@ func withoutDSN(err error) error {
 
 func listChecks(out io.Writer, checks []doctor.Check, asJSON bool) error {
 	if asJSON {
-		return printJSON(out, map[string]any{"checks": mapped(checks, func(c doctor.Check) map[string]any {
-			return map[string]any{"check": c.Name, "about": c.About}
-		})})
+		return printJSON(out, view.ChecksOf(checks))
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, c := range checks {
@@ -166,7 +165,7 @@ func listChecks(out io.Writer, checks []doctor.Check, asJSON bool) error {
 
 func (e *doctorCommand) print(out io.Writer, findings []doctor.Finding) error {
 	if e.json {
-		return printJSON(out, map[string]any{"worst": doctor.Worst(findings), "findings": findings})
+		return printJSON(out, view.FindingsOf(findings))
 	}
 	return printFindings(out, findings, e.all)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
@@ -69,7 +70,7 @@ func (i *inspected) explain(cmd *cobra.Command,
 			return err
 		}
 		if i.json {
-			err = printJSON(cmd.OutOrStdout(), explanationJSON(e))
+			err = printJSON(cmd.OutOrStdout(), view.ExplanationOf(&e))
 		}
 		for _, sentence := range e.Sentences {
 			if !i.json && err == nil {
@@ -97,43 +98,4 @@ func parsePlace(text string) (topic string, partition int32, offset int64, ok bo
 	p, errP := strconv.ParseInt(parts[2], 10, 32)
 	offset, errO := strconv.ParseInt(parts[3], 10, 64)
 	return parts[1], int32(p), offset, errP == nil && errO == nil
-}
-
-func explanationJSON(e operate.Explanation) map[string]any {
-	return map[string]any{"asked": e.Asked, "now": e.Now.UTC(), "inbox": e.Inbox, "sentences": e.Sentences,
-		"seen": mapped(e.Seen, sightingJSON), "unseen": e.Unseen, "place": placeJSON(e.Place)}
-}
-
-func placeJSON(p *operate.Place) any {
-	if p == nil {
-		return nil
-	}
-	consumers := mapped(p.Consumers, func(c operate.Position) map[string]any {
-		return map[string]any{"consumer": c.Consumer, "next_offset": c.NextOrNil(), "owner": orNil(c.Owner),
-			"acquired_at": timeJSON(c.AcquiredAt),
-			"moved_at":    timeJSON(c.MovedAt), "fruitless": c.Fruitless}
-	})
-	return map[string]any{"topic": p.Topic, "partition": p.Partition, "offset": p.Offset, "consumers": consumers,
-		"conflict": p.Conflict, "searched_from": timeJSON(p.SearchedFrom)}
-}
-
-func sightingJSON(f operate.Sighting) map[string]any {
-	out := map[string]any{"inbox": f.Inbox, "handler": f.Handler, "tenant": f.Tenant,
-		"first_seen_at": timeJSON(f.FirstSeenAt),
-		"message":       nil, "lane": nil, "conflicts": mapped(f.Conflicts, conflictJSON),
-		"audit": mapped(f.Audit, func(a operate.AuditEntry) map[string]any {
-			return map[string]any{"at": timeJSON(a.At), "actor": a.Actor, "action": a.Action, "why": a.Why,
-				"login": orNil(a.Login)}
-		})}
-	if f.Stored != nil {
-		out["message"] = storedJSON(*f.Stored)
-	}
-	if l := f.Lane; l != nil {
-		head := l.Head.Message
-		out["lane"] = map[string]any{"due_at": timeJSON(l.DueAt), "claims": l.Claims, "ahead": l.Ahead,
-			"head": map[string]any{
-				"id": head.ID, "topic": head.Topic, "partition": head.Partition, "offset": head.Offset, "attempts": l.Head.Attempts,
-				"reason": orNil(l.Head.Reason), "error": orNil(l.Head.Error)}}
-	}
-	return out
 }

@@ -30,12 +30,12 @@ func TestExplainTellsByIDAndByPlace(t *testing.T) {
 		Sentences []string
 		Seen      []struct {
 			Handler string
-			Message struct{ State, Error string }
+			Message struct{ Status, Error string }
 		}
 		Place struct{ Topic string }
 	}
 	require.NoError(t, json.Unmarshal([]byte(stdout), &got))
-	require.Equal(t, "dead", got.Seen[0].Message.State)
+	require.Equal(t, "dead", got.Seen[0].Message.Status)
 	require.Contains(t, got.Seen[0].Message.Error, "no such account")
 	require.Equal(t, "orders", got.Place.Topic)
 	require.NotEmpty(t, got.Sentences)

@@ -71,7 +71,7 @@ Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or conf
   firstseen inbox list --status processed --topic orders --key 4711 --since 24h`,
 	}
 	cmd.Flags().Var(&status, "status", "which messages: "+statusNames())
-	addList(cmd, i, true, lister[operate.Listed]{what: "messages of that status", field: "messages",
+	addList(cmd, i, true, lister[operate.Listed]{what: "messages of that status",
 		columns: []string{"RECEIVED (UTC)", "STATUS", "HANDLER", "MESSAGE", "ID", "ATTEMPTS", "DUE (UTC)", "REASON", "ERROR"},
 		find: func(ctx context.Context, s *operate.Inbox, f operate.Filter, after operate.Cursor,
 			limit int) ([]operate.Listed, operate.Cursor, error) {
@@ -90,16 +90,8 @@ Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or conf
 				place(&m.Message),
 				shownID(&m.Message), strconv.Itoa(m.Attempts), due, brief(m.Reason, 40), brief(m.Error, 70)}
 		},
-		json: listedJSON})
+		json: messagesJSON})
 	return cmd
-}
-
-func listedJSON(m operate.Listed) map[string]any {
-	out := messageJSON(m.Message)
-	out["inbox"], out["handler"], out["status"] = m.Inbox, m.Handler, m.Status
-	out["received_at"], out["since"], out["due_at"] = timeJSON(m.ReceivedAt), timeJSON(m.At), timeJSON(m.DueAt)
-	out["attempts"], out["reason"], out["error"] = m.Attempts, orNil(m.Reason), orNil(m.Error)
-	return out
 }
 
 func newInboxShow(i *inspected) *cobra.Command {
@@ -108,12 +100,12 @@ func newInboxShow(i *inspected) *cobra.Command {
 		Use:   "show ID",
 		Short: "Show a message whole, whatever has become of it",
 		Long: `Show everything of the messages with that ID; there may be one for each handler. Null is shown as null, empty as "", text
-in quotes, and bytes that are no text as \x and hex digits; a value that is no text is dumped. With --json keys, header
-values and the value are in base64 too, byte for byte.
+in quotes, and bytes that are no text as \x and hex digits; a value that is no text is dumped. With --json keys,
+header values and the value are texts, or base64 where they are not UTF-8.
 
 Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
 		Example: `  firstseen inbox show order-4711
-  firstseen inbox show order-4711 --json | jq -r '.messages[0].value.base64' | base64 -d > order.bin`,
+  firstseen inbox show order-4711 --json | jq -r '.messages[0].content.value | .base64 // (.text | @base64)' | base64 -d`,
 		Args: oneArg("ID"),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -130,7 +122,7 @@ Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
 				return fmt.Errorf("inbox %s: no message that is kept has the ID %s; `firstseen explain` tells what is known of it",
 					s.Name(), args[0])
 			case i.json:
-				return printJSON(cmd.OutOrStdout(), map[string]any{"messages": mapped(found, listedJSON)})
+				return printJSON(cmd.OutOrStdout(), messagesJSON(found, ""))
 			}
 			return printWhole(cmd.OutOrStdout(), found)
 		})

@@ -41,14 +41,14 @@ func TestInboxListTellsWhatBecameOfMessagesInPages(t *testing.T) {
 	stdout, _ = o.run(exitOK, "inbox", "list", "--status", "pending", "--json")
 	var got struct {
 		Messages []struct {
-			Status string
-			Value  struct{ Text string }
-			DueAt  string `json:"due_at"`
+			Status  string
+			Content struct{ Value struct{ Text string } }
+			DueAt   string `json:"due_at"`
 		}
 		Next *string
 	}
 	require.NoError(t, json.Unmarshal([]byte(stdout), &got))
-	require.Equal(t, []string{"pending", "v"}, []string{got.Messages[0].Status, got.Messages[0].Value.Text})
+	require.Equal(t, []string{"pending", "v"}, []string{got.Messages[0].Status, got.Messages[0].Content.Value.Text})
 	require.NotEmpty(t, got.Messages[0].DueAt)
 	for _, args := range []string{"--status lost", "--status processed --reason x", "--limit 0", "x"} {
 		_, stderr := o.run(exitUsage, append([]string{"inbox", "list"}, strings.Fields(args)...)...)
@@ -64,7 +64,7 @@ func TestInboxShowShowsAMessageWhateverBecameOfIt(t *testing.T) {
 		require.Regexp(t, `(?m)^`+name+` +\d{4}-`, stdout)
 		require.Contains(t, stdout, "  trace: null\nvalue     7 bytes, JSON\n")
 		stdout, _ = o.run(exitOK, "inbox", "show", name, "--json")
-		require.Contains(t, stdout, `"base64": "eyJhIjoxfQ=="`)
+		require.Contains(t, stdout, `"text": "{\"a\":1}"`)
 	}
 	_, stderr := o.run(exitFailure, "inbox", "show", "nobody")
 	require.Contains(t, stderr, "firstseen explain")

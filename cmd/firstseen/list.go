@@ -13,11 +13,11 @@ import (
 
 // lister is what a list subcommand lists, in pages, newest first.
 type lister[T any] struct {
-	what, field string // in words, and in JSON
-	columns     []string
-	find        func(context.Context, *operate.Inbox, operate.Filter, operate.Cursor, int) ([]T, operate.Cursor, error)
-	row         func(*T) []string
-	json        func(T) map[string]any
+	what    string
+	columns []string
+	find    func(context.Context, *operate.Inbox, operate.Filter, operate.Cursor, int) ([]T, operate.Cursor, error)
+	row     func(*T) []string
+	json    func([]T, operate.Cursor) any
 }
 
 // addList makes a command list things, by a filter and in pages.
@@ -39,7 +39,7 @@ func addList[T any](cmd *cobra.Command, i *inspected, withReason bool, l lister[
 				return err
 			}
 			if i.json {
-				return printJSON(cmd.OutOrStdout(), map[string]any{l.field: mapped(found, l.json), "next": orNil(string(next))})
+				return printJSON(cmd.OutOrStdout(), l.json(found, next))
 			}
 			return l.print(cmd, s.Name(), found, next)
 		})

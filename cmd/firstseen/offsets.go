@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/cluster"
 	"github.com/firstseen/firstseen/dedup"
@@ -137,11 +138,12 @@ Exit codes: 0 shown, 1 it failed, or a topic does not exist or is denied, and th
 				if failed != nil && len(s.Partitions) == 0 {
 					return failed
 				}
-				show := printStanding
+				out := cmd.OutOrStdout()
 				if c.json {
-					show = printStandingJSON
+					err := printJSON(out, view.StandingOf(cfg.Group, &s))
+					return cmp.Or(err, failed, missingTopic(orAll(topics, cfg), &s))
 				}
-				return cmp.Or(show(cmd.OutOrStdout(), cfg.Group, &s), failed, missingTopic(orAll(topics, cfg), &s))
+				return cmp.Or(printStanding(out, cfg.Group, &s), failed, missingTopic(orAll(topics, cfg), &s))
 			})
 		},
 	}
@@ -159,33 +161,6 @@ func missingTopic(asked []string, s *cluster.Standing) error {
 
 func topicNames(cfg config.Config) []string {
 	return mapped(cfg.Topics, func(t config.Topic) string { return t.Name })
-}
-
-func printStandingJSON(out io.Writer, group string, s *cluster.Standing) error {
-	return printJSON(out, standingJSON(group, s))
-}
-
-func standingJSON(group string, s *cluster.Standing) map[string]any {
-	return map[string]any{
-		"group": group, "state": s.Group.State,
-		"members": mapped(s.Group.Members, func(m cluster.Member) map[string]any {
-			return map[string]any{"id": m.ID, "client_id": m.ClientID, "host": m.Host}
-		}),
-		"partitions": mapped(s.Partitions, func(p cluster.PartitionStanding) map[string]any {
-			return map[string]any{"topic": p.Topic, "partition": p.Partition, "position": offsetJSON(p.Position),
-				"leader_epoch": p.LeaderEpoch,
-				"committed":    offsetJSON(p.Committed), "start": offsetJSON(p.Earliest), "stable": offsetJSON(p.Stable),
-				"end": offsetJSON(p.End), "lag": offsetJSON(p.Lag), "member": orNil(p.Member.ID), "owner": orNil(p.Owner)}
-		}),
-	}
-}
-
-// offsetJSON is null where there is no offset.
-func offsetJSON(offset int64) any {
-	if offset < 0 {
-		return nil
-	}
-	return offset
 }
 
 func printStanding(out io.Writer, group string, s *cluster.Standing) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/consumer/cluster"
 	"github.com/firstseen/firstseen/consumer/replay"
 	"github.com/firstseen/firstseen/dedup"
@@ -104,7 +105,7 @@ func (r *reset) run(cmd *cobra.Command, topic string) error {
 		case err != nil:
 			return err
 		case r.json:
-			return printJSON(out, resetJSON(plan, r.dry))
+			return printJSON(out, view.ResetOf(plan, r.dry))
 		case r.dry:
 			_, err = fmt.Fprintln(out, "nothing was changed")
 		default:
@@ -141,13 +142,4 @@ func meaning(p *cluster.ResetPartition) string {
 		return grouped(p.Again) + " read again"
 	}
 	return "no message skipped or read again"
-}
-
-func resetJSON(plan *cluster.Reset, dry bool) map[string]any {
-	return map[string]any{"group": plan.Group, "topic": plan.Topic, "dry_run": dry,
-		"partitions": mapped(plan.Partitions, func(p cluster.ResetPartition) map[string]any {
-			return map[string]any{"partition": p.Partition, "position": offsetJSON(p.Position),
-				"committed": offsetJSON(p.Committed),
-				"from":      offsetJSON(p.From), "to": p.To, "skipped": p.Skipped, "again": p.Again}
-		})}
 }

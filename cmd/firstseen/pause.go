@@ -114,8 +114,7 @@ func (i *inspected) pause(ctx context.Context, cmd *cobra.Command, s *operate.In
 		return err
 	}
 	if i.json {
-		return printJSON(cmd.OutOrStdout(), map[string]any{"inbox": s.Name(), "kind": p.Kind, "name": p.Name(),
-			v.done: changed})
+		return printJSON(cmd.OutOrStdout(), view.PauseChangedOf(s.Name(), v.verb, p, changed))
 	}
 	done := v.done
 	if !changed {
@@ -156,7 +155,7 @@ Exit codes: 0 listed, even if there is nothing, 1 it failed, 2 wrong usage or co
 			case err != nil:
 				return err
 			case i.json:
-				return printJSON(cmd.OutOrStdout(), map[string]any{"inbox": s.Name(), "pauses": view.List(list, view.PauseOf)})
+				return printJSON(cmd.OutOrStdout(), view.PausesOf(s.Name(), list))
 			}
 			return printPauses(cmd.OutOrStdout(), s.Name(), list)
 		})

@@ -20,7 +20,7 @@ func TestPauseAndResumeSayWhetherAnythingChanged(t *testing.T) {
 	stdout, _ = o.run(exitOK, "pause", "handler", "book", "--why", "again")
 	require.Equal(t, "inbox orders-inbox: handler book was paused already\n", stdout)
 	stdout, _ = o.run(exitOK, "pause", "partition", "orders/3", "--why", "x", "--json")
-	require.JSONEq(t, `{"inbox": "orders-inbox", "kind": "partition", "name": "orders/3", "paused": true}`, stdout)
+	require.JSONEq(t, `{"inbox": "orders-inbox", "action": "pause", "kind": "partition", "name": "orders/3", "changed": true}`, stdout)
 
 	stdout, _ = o.run(exitOK, "pause", "list")
 	lines := strings.Split(stdout, "\n")
@@ -43,7 +43,7 @@ func TestPauseAndResumeSayWhetherAnythingChanged(t *testing.T) {
 	stdout, _ = o.run(exitOK, "resume", "handler", "book", "--why", "mended")
 	require.Equal(t, "inbox orders-inbox: handler book resumed\n", stdout)
 	stdout, _ = o.run(exitOK, "resume", "handler", "book", "--why", "mended", "--json")
-	require.JSONEq(t, `{"inbox": "orders-inbox", "kind": "handler", "name": "book", "resumed": false}`, stdout)
+	require.JSONEq(t, `{"inbox": "orders-inbox", "action": "resume", "kind": "handler", "name": "book", "changed": false}`, stdout)
 	o.run(exitOK, "resume", "partition", "orders/3", "--why", "x")
 	stdout, _ = o.run(exitOK, "pause", "list")
 	require.Equal(t, "inbox orders-inbox: nothing is paused\n", stdout)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/replay"
 	"github.com/firstseen/firstseen/dedup"
@@ -251,7 +252,7 @@ func (r *replayCommand) report(ctx context.Context, out io.Writer, result *repla
 	}
 	print := func() error { return printReplay(out, result, r.dry) }
 	if r.json {
-		print = func() error { return printJSON(out, replayJSON(result, r.dry, err == nil)) }
+		print = func() error { return printJSON(out, view.ReplayOf(result, r.dry, err == nil)) }
 	}
 	if err := print(); err != nil {
 		return err

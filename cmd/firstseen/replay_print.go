@@ -12,7 +12,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/firstseen/firstseen/consumer/replay"
-	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 func printReplay(out io.Writer, r *replay.Result, dry bool) error {
@@ -85,20 +84,6 @@ func perSecond(n int64, d time.Duration) int64 {
 		return 0
 	}
 	return int64(float64(n) / d.Seconds())
-}
-
-func replayJSON(r *replay.Result, dry, finished bool) map[string]any {
-	return map[string]any{
-		"topic": r.Topic, "name": r.Name, "dry_run": dry, "finished": finished, "resumed": r.Resumed,
-		"begun_at": timeJSON(r.BegunAt),
-		"offsets":  map[string]any{"total": r.Total(), "before": r.Before, "left": r.Left()},
-		"read":     r.Read, "new": r.New, "duplicates": r.Duplicates, "conflicts": r.Conflicts, "parked": r.Parked,
-		"dead":   r.Dead,
-		"buried": r.Buried, "guessed": r.Guessed, "seconds": r.Elapsed.Seconds(),
-		"partitions": mapped(r.Ranges, func(p operate.ReplayRange) map[string]any {
-			return map[string]any{"partition": p.Partition, "from": p.From, "to": p.To, "next": p.Next}
-		}),
-	}
 }
 
 // progress shows how far a replay is: as a bar on a terminal, else as a line now and then.

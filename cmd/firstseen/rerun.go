@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
@@ -140,12 +141,7 @@ func (i *inspected) reportPreview(cmd *cobra.Command, p operate.RerunPreview, dr
 	case err != nil:
 		return err
 	case i.json:
-		err = printJSON(out, map[string]any{"rerun": p.Messages, "dry_run": true, "searched_from": timeJSON(p.SearchedFrom),
-			"first": mapped(p.First, rerunMessageJSON),
-			"missing": mapped(p.Missing, func(m operate.MissingRerun) map[string]any {
-				return map[string]any{"id": m.ID,
-					"why": m.Why}
-			})})
+		err = printJSON(out, view.RerunPreviewOf(&p))
 	default:
 		err = printPreview(out, p, dry)
 	}
@@ -153,11 +149,6 @@ func (i *inspected) reportPreview(cmd *cobra.Command, p operate.RerunPreview, dr
 		return errors.New("no processed message matches: nothing to rerun")
 	}
 	return err
-}
-
-func rerunMessageJSON(m operate.RerunMessage) map[string]any {
-	return map[string]any{"id": m.ID, "topic": m.Topic, "partition": m.Partition, "offset": m.Offset,
-		"received_at": timeJSON(m.ReceivedAt)}
 }
 
 // whyMissing tells what to do with a message that can't be rerun.
@@ -206,7 +197,7 @@ func (i *inspected) reportRerun(cmd *cobra.Command, n int, err error) error {
 	case n == 0:
 		return errors.New("no processed message matches: nothing to rerun")
 	case i.json:
-		return printJSON(cmd.OutOrStdout(), map[string]any{"rerun": n, "dry_run": false})
+		return printJSON(cmd.OutOrStdout(), view.Changed{Action: "rerun", Messages: n})
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s on the way to the handler: processes that run it handle them in their lanes\n", counted(n, "message"))
 	return err

@@ -19,6 +19,7 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/retention"
+	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
@@ -96,7 +97,7 @@ Exit codes: 0 told, 1 it failed, 2 wrong usage or config.`,
 					return err
 				}
 				if k.json {
-					return printJSON(cmd.OutOrStdout(), planJSON(plan, ids))
+					return printJSON(cmd.OutOrStdout(), view.RetentionPlanOf(&plan, ids))
 				}
 				return printPlan(cmd.OutOrStdout(), plan, ids)
 			})
@@ -216,32 +217,6 @@ func retentionPool(ctx context.Context, cfg config.Config) (*pgxpool.Pool, error
 	return pgxpool.NewWithConfig(ctx, conf)
 }
 
-func planJSON(p retention.Plan, ids map[string]int64) map[string]any {
-	return map[string]any{
-		"at": p.At.UTC(),
-		"handlers": mapped(p.Handlers, func(h retention.Handler) map[string]any {
-			return map[string]any{"handler": h.Name, "kept_seconds": int64(h.Age.Seconds()),
-				"forgets_before": timeJSON(h.Before),
-				"ids_estimated":  ids[h.Name], "refused": refusalsJSON(h.Refusals)}
-		}),
-		"inbox_before": timeJSON(p.InboxBefore),
-		"inbox_days": mapped(p.Days, func(d operate.InboxDay) map[string]any {
-			return map[string]any{"day": dayJSON(d.Day), "bytes": d.Bytes}
-		}),
-	}
-}
-
-func dayJSON(at time.Time) any {
-	if at.IsZero() {
-		return nil
-	}
-	return at.Format(time.DateOnly)
-}
-
-func refusalsJSON(refusals []retention.Refusal) []string {
-	return mapped(refusals, func(r retention.Refusal) string { return r.Text })
-}
-
 func printPlan(out io.Writer, p retention.Plan, ids map[string]int64) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "HANDLER\tIDS KEPT FOR\tGO IF FIRST SEEN BEFORE (UTC)\tIDS (ESTIMATED)\t")
@@ -308,9 +283,7 @@ func (k *keeping) report(cmd *cobra.Command, d retention.Done, forced bool, err 
 	case err != nil:
 		return err
 	case k.json:
-		err = printJSON(out, map[string]any{"ids": d.IDs, "inbox_days": d.Dropped.Days, "inbox_bytes": d.Dropped.Bytes,
-			"inbox_rows":        d.Dropped.Rows,
-			"inbox_days_in_use": d.Dropped.Busy, "refused": refusalsJSON(refused)})
+		err = printJSON(out, view.RetentionDoneOf(&d, refused))
 	default:
 		if d.Dropped.Busy > 0 {
 			done += fmt.Sprintf("; %s in use, for the next run", counted(d.Dropped.Busy, "day"))

@@ -41,7 +41,7 @@ func newStatus() *cobra.Command {
 			case err != nil:
 				return err
 			case i.json:
-				return printJSON(cmd.OutOrStdout(), found.json(s.Name()))
+				return printJSON(cmd.OutOrStdout(), view.InboxStatusOf(s.Name(), found.positions, found.backlog, found.pauses, found.holds))
 			}
 			return found.print(cmd.OutOrStdout(), s.Name(), time.Now())
 		})
@@ -139,19 +139,4 @@ func ago(at, now time.Time) string {
 		return "-"
 	}
 	return max(0, now.Sub(at)).Round(time.Second).String() + " ago"
-}
-
-func (f *storedStatus) json(inbox string) map[string]any {
-	return map[string]any{"inbox": inbox,
-		"positions": mapped(f.positions, func(p operate.Position) map[string]any {
-			return map[string]any{"consumer": p.Consumer, "topic": p.Topic, "partition": p.Partition,
-				"next_offset": p.NextOrNil(), "owner": orNil(p.Owner),
-				"acquired_at": timeJSON(p.AcquiredAt), "moved_at": timeJSON(p.MovedAt), "fruitless": p.Fruitless}
-		}),
-		"backlog": view.List(f.backlog, view.BacklogOf),
-		"pauses":  view.List(f.pauses, view.PauseOf),
-		"holds": mapped(f.holds, func(t operate.ToldHolds) map[string]any {
-			return map[string]any{"consumer": t.Consumer, "owner": t.Owner, "told_at": timeJSON(t.ToldAt), "stale": t.Stale,
-				"holds": view.List(t.Holds, view.HoldOf)}
-		})}
 }

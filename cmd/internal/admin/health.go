@@ -109,7 +109,7 @@ func (f *facts) checkGroup() Check {
 }
 
 func (f *facts) checkBacklog() Check {
-	inKafka, _ := lag(f.status.Partitions)
+	inKafka, _ := view.Lag(f.status.Partitions)
 	parked, capped := int64(0), false
 	for _, b := range f.backlog {
 		parked += b.Parked()
@@ -132,7 +132,7 @@ func (f *facts) checkBacklog() Check {
 }
 
 func (f *facts) checkAge() Check {
-	_, oldest := lag(f.status.Partitions)
+	_, oldest := view.Lag(f.status.Partitions)
 	where := "in Kafka"
 	for _, b := range f.backlog {
 		if !b.OldestAt.IsZero() && f.now.Sub(b.OldestAt) > oldest {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
@@ -15,13 +16,6 @@ type Change struct {
 	BodyFilter
 	Why    string `json:"why,omitempty" doc:"What for; kept in the audit with each message. Required, unless dry_run."`
 	DryRun bool   `json:"dry_run,omitempty" doc:"Count them, and change nothing."`
-}
-
-// Changed is what a change did.
-type Changed struct {
-	Action   string `json:"action" enum:"redrive,discard"`
-	Messages int    `json:"messages" doc:"How many were changed, or would be."`
-	DryRun   bool   `json:"dry_run"`
 }
 
 func redrive(c *call) (any, error) {
@@ -52,7 +46,7 @@ func (c *call) change(action string, count func(*operate.Inbox, context.Context,
 	}
 	if body.DryRun {
 		n, err := count(store, c.ctx, filter)
-		return Changed{action, n, true}, withoutID("would be redriven", n, err)
+		return view.Changed{Action: action, Messages: n, DryRun: true}, withoutID("would be redriven", n, err)
 	}
 	n, err := do(store, c.ctx, filter, operate.By{Actor: c.actor, Why: body.Why})
 	if n > 0 {
@@ -67,7 +61,7 @@ func (c *call) change(action string, count func(*operate.Inbox, context.Context,
 		return nil, problem(500, "%s are changed, and then it failed; the log says why. It may be asked for again",
 			counted(n, "dead letter"))
 	}
-	return Changed{action, n, false}, err
+	return view.Changed{Action: action, Messages: n}, err
 }
 
 // withoutID makes a problem of the error that letters can't be redriven, and tells of the others.
@@ -95,23 +89,16 @@ type NewPause struct {
 	Why  string `json:"why" doc:"What for; kept in the audit."`
 }
 
-// Paused is what a pause or a resume did.
-type Paused struct {
-	Kind    string `json:"kind" enum:"topic,partition,handler"`
-	Name    string `json:"name"`
-	Changed bool   `json:"changed" doc:"False: it was so already."`
-}
-
 func pause(c *call) (any, error) {
 	body := c.body.(*NewPause)
-	return c.setPause(body.Kind, body.Name, body.Why, (*operate.Inbox).Pause)
+	return c.setPause("pause", body.Kind, body.Name, body.Why, (*operate.Inbox).Pause)
 }
 
 func resume(c *call) (any, error) {
-	return c.setPause(c.text("kind"), c.text("name"), c.text("why"), (*operate.Inbox).Resume)
+	return c.setPause("resume", c.text("kind"), c.text("name"), c.text("why"), (*operate.Inbox).Resume)
 }
 
-func (c *call) setPause(kind, name, why string, set func(*operate.Inbox, context.Context, dedup.Pause,
+func (c *call) setPause(action, kind, name, why string, set func(*operate.Inbox, context.Context, dedup.Pause,
 	operate.By) (bool, error)) (any, error) {
 	p, err := dedup.PauseOf(dedup.PauseKind(kind), name)
 	if err != nil {
@@ -128,5 +115,5 @@ func (c *call) setPause(kind, name, why string, set func(*operate.Inbox, context
 		return nil, err
 	}
 	changed, err := set(store, c.ctx, p, operate.By{Actor: c.actor, Why: why})
-	return Paused{kind, name, changed}, err
+	return view.PauseChangedOf(store.Name(), action, p, changed), err
 }

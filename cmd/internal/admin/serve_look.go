@@ -18,24 +18,17 @@ const (
 func getStatus(c *call) (any, error) {
 	s := c.server
 	cfg := s.cfg.Live.Load()
-	now := time.Now()
 	status, parts := s.status()
-	waiting, _ := lag(status.Partitions)
-	out := Status{Version: s.cfg.Version, Group: cfg.Group, Inbox: cfg.Inbox, StartedAt: s.started.UTC(),
-		Uptime: now.Sub(s.started).Seconds(),
-		State:  string(status.State), StateSince: view.Moment(status.Since), Generation: status.Generation,
-		Rebalances: status.Rebalances,
-		Partitions: len(status.Partitions), Lag: waiting, Kafka: view.Moment(status.KafkaSince),
-		Topics: view.List(status.Topics, topicOf), Holds: view.List(status.Holds, view.HoldOf)}
+	out := view.StatusOf(s.cfg.Version, &cfg, s.started, time.Now(), &status)
 	if parts != nil {
-		out.Totals, out.Window = totalsOf(parts.Totals()), windowOf(parts.Window.Rates())
+		out.Totals, out.Window = view.TotalsOf(parts.Totals()), view.WindowOf(parts.Window.Rates())
 	}
 	return out, nil
 }
 
 func getPartitions(c *call) (any, error) {
 	status, _ := c.server.status()
-	return Partitions{string(status.State), view.List(status.Partitions, partitionOf)}, nil
+	return view.PartitionsOf(&status), nil
 }
 
 func getBacklog(c *call) (any, error) {
@@ -44,7 +37,7 @@ func getBacklog(c *call) (any, error) {
 		return nil, err
 	}
 	backlog, err := store.Backlog(c.ctx)
-	return view.Backlog{Handlers: view.List(backlog, view.BacklogOf)}, err
+	return view.BacklogOf(backlog), err
 }
 
 func getSize(c *call) (any, error) {
@@ -78,9 +71,7 @@ func (c *call) list(status operate.Status) (any, error) {
 		return nil, err
 	}
 	found, next, err := store.Messages(c.ctx, l)
-	limit := c.contentLimit(len(found))
-	page := view.List(found, func(m *operate.Listed) view.Message { return view.MessageOf(m, limit) })
-	return view.Messages{Messages: page, Next: view.OrNull(string(next))}, err
+	return view.MessagesOf(found, next, c.contentLimit(len(found))), err
 }
 
 // contentLimit is how much of each key, headers and value a list of so many shows.
@@ -120,9 +111,7 @@ func listConflicts(c *call) (any, error) {
 		return nil, err
 	}
 	found, next, err := store.Conflicts(c.ctx, filter, after, limit)
-	shown := c.contentLimit(len(found))
-	page := view.List(found, func(m *operate.ConflictCopy) view.Conflict { return view.ConflictOf(m, shown) })
-	return view.Conflicts{Conflicts: page, Next: view.OrNull(string(next))}, err
+	return view.ConflictsOf(found, next, c.contentLimit(len(found))), err
 }
 
 func explain(c *call) (any, error) {
@@ -157,7 +146,7 @@ func listPauses(c *call) (any, error) {
 		return nil, err
 	}
 	pauses, err := store.Pauses(c.ctx)
-	return view.Pauses{Pauses: view.List(pauses, view.PauseOf)}, err
+	return view.PausesOf(store.Name(), pauses), err
 }
 
 func listAudit(c *call) (any, error) {
@@ -169,5 +158,5 @@ func listAudit(c *call) (any, error) {
 		return nil, err
 	}
 	records, next, err := store.Audit(c.ctx, filter, after, limit)
-	return view.Audit{Audit: view.List(records, view.AuditOf), Next: view.OrNull(string(next))}, err
+	return view.AuditOf(records, next), err
 }

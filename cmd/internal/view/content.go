@@ -2,7 +2,7 @@ package view
 
 import (
 	"encoding/base64"
-	"time"
+	"math"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -10,7 +10,10 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 )
 
-// maxHeaders is how many headers of a message are shown.
+// Whole is the limit of who shows everything.
+const Whole = math.MaxInt
+
+// maxHeaders is how many headers of a message are shown where there is a limit.
 const maxHeaders = 200
 
 // Bytes are a key, a header's value or a message's value. Null is null; what is empty has an empty text.
@@ -50,15 +53,19 @@ type Header struct {
 // Content is what a message holds.
 type Content struct {
 	Key        *Bytes   `json:"key"`
-	Headers    []Header `json:"headers" doc:"In their order; keys may repeat. At most 200, and no more bytes of them than of a value."`
+	Headers    []Header `json:"headers" doc:"In their order; keys may repeat. By the API at most 200, and no more bytes of them than of a value."`
 	HeadersCut bool     `json:"headers_cut" doc:"There are more headers."`
 	Value      *Bytes   `json:"value"`
 }
 
 func contentOf(m *dedup.Message, limit int) *Content {
 	c := &Content{Key: shown(m.Key, limit), Value: shown(m.Value, limit), Headers: []Header{}}
+	most := maxHeaders
+	if limit == Whole {
+		most = len(m.Headers)
+	}
 	for _, h := range m.Headers {
-		if len(c.Headers) == maxHeaders || len(h.Key) > limit {
+		if len(c.Headers) == most || len(h.Key) > limit {
 			c.HeadersCut = true
 			break
 		}
@@ -67,24 +74,6 @@ func contentOf(m *dedup.Message, limit int) *Content {
 		limit -= min(limit, len(h.Value))
 	}
 	return c
-}
-
-// OrNull is null where there is nothing.
-func OrNull[T comparable](v T) *T {
-	var zero T
-	if v == zero {
-		return nil
-	}
-	return &v
-}
-
-// Moment is a time in UTC, and null for none.
-func Moment(at time.Time) *time.Time {
-	if at.IsZero() {
-		return nil
-	}
-	at = at.UTC()
-	return &at
 }
 
 func idOrNull(id uuid.UUID) *string {

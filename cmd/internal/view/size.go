@@ -79,11 +79,3 @@ func SizeOf(s *operate.Size, cfg config.Config) Size {
 
 // WorthRebuilding is where deletes have left an index much larger than even random IDs keep it.
 func WorthRebuilding(i operate.IndexSize) bool { return i.Bloat() > 1.8 && i.Bytes > 64<<20 }
-
-func day(at time.Time) *string {
-	if at.IsZero() {
-		return nil
-	}
-	text := at.Format(time.DateOnly)
-	return &text
-}

@@ -2,8 +2,9 @@
 // what dedup/operate gives, and how a text, a time and JSON are written. The comments of the fields are in the API's OpenAPI
 // document.
 //
-// Files in reading order: view.go, message.go (messages, conflicts, what waits, is paused and was done), content.go, explain.go,
-// size.go.
+// Files in reading order: view.go (how JSON is written), content.go, message.go (messages and conflicts), explain.go, inbox.go
+// (what waits and is paused), process.go (one process), change.go (what is done by hand), offsets.go, replay.go, retention.go,
+// size.go, findings.go. testdata has one file for each view, as `--json` prints it.
 package view
 
 import (
@@ -69,4 +70,48 @@ func Clock(at time.Time) string {
 		return ""
 	}
 	return at.UTC().Format("2006-01-02 15:04:05.000 MST")
+}
+
+// List gives a list that is never null.
+func List[T, U any](list []T, f func(*T) U) []U {
+	out := make([]U, len(list))
+	for i := range list {
+		out[i] = f(&list[i])
+	}
+	return out
+}
+
+// OrNull is null where there is nothing.
+func OrNull[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}
+
+// Moment is a time in UTC, and null for none.
+func Moment(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	at = at.UTC()
+	return &at
+}
+
+// offset is null where it is below 0.
+func offset(n int64) *int64 {
+	if n < 0 {
+		return nil
+	}
+	return &n
+}
+
+// day is a date, and null for none.
+func day(at time.Time) *string {
+	if at.IsZero() {
+		return nil
+	}
+	text := at.Format(time.DateOnly)
+	return &text
 }

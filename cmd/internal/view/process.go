@@ -1,32 +1,32 @@
-package admin
+package view
 
 import (
 	"time"
 
+	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/telemetry"
-	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/handlers"
 )
 
 // Status is how this process is.
 type Status struct {
-	Version    string      `json:"version"`
-	Group      string      `json:"group"`
-	Inbox      string      `json:"inbox"`
-	StartedAt  time.Time   `json:"started_at"`
-	Uptime     float64     `json:"uptime_seconds"`
-	State      string      `json:"state" enum:"starting,joining,consuming,draining,ended"`
-	StateSince *time.Time  `json:"state_since"`
-	Generation int32       `json:"generation" doc:"The group's, of the partitions; 0 while there are none."`
-	Rebalances int64       `json:"rebalances" doc:"Assignments since the start."`
-	Partitions int         `json:"partitions" doc:"How many are assigned to this process."`
-	Lag        int64       `json:"lag" doc:"Messages that wait in these, as far as that is known."`
-	Kafka      *time.Time  `json:"kafka_silent_since" doc:"Since when no broker has answered; null: they answer."`
-	Topics     []Topic     `json:"topics"`
-	Holds      []view.Hold `json:"holds" doc:"What waits in this process, the oldest first."`
-	Totals     Totals      `json:"totals"`
-	Window     Window      `json:"window"`
+	Version    string     `json:"version"`
+	Group      string     `json:"group"`
+	Inbox      string     `json:"inbox"`
+	StartedAt  time.Time  `json:"started_at"`
+	Uptime     float64    `json:"uptime_seconds"`
+	State      string     `json:"state" enum:"starting,joining,consuming,draining,ended"`
+	StateSince *time.Time `json:"state_since"`
+	Generation int32      `json:"generation" doc:"The group's, of the partitions; 0 while there are none."`
+	Rebalances int64      `json:"rebalances" doc:"Assignments since the start."`
+	Partitions int        `json:"partitions" doc:"How many are assigned to this process."`
+	Lag        int64      `json:"lag" doc:"Messages that wait in these, as far as that is known."`
+	Kafka      *time.Time `json:"kafka_silent_since" doc:"Since when no broker has answered; null: they answer."`
+	Topics     []Topic    `json:"topics"`
+	Holds      []Hold     `json:"holds" doc:"What waits in this process, the oldest first."`
+	Totals     Totals     `json:"totals"`
+	Window     Window     `json:"window"`
 }
 
 // Topic is one of the config's, whoever has its partitions.
@@ -37,7 +37,7 @@ type Topic struct {
 }
 
 func topicOf(t *consumer.TopicStatus) Topic {
-	return Topic{t.Name, view.OrNull(t.Held), view.Moment(t.HeldSince)}
+	return Topic{t.Name, OrNull(t.Held), Moment(t.HeldSince)}
 }
 
 // Totals are what this process has done since its start, each message once for every handler.
@@ -61,11 +61,22 @@ type Window struct {
 	FailureRatio float64 `json:"failure_ratio" doc:"Failed attempts among all."`
 }
 
-func totalsOf(t handlers.Totals) Totals {
+// StatusOf is how a process of the config is that started then; what it has done is to be added.
+func StatusOf(version string, cfg *config.Config, started, now time.Time, s *consumer.Status) Status {
+	waiting, _ := Lag(s.Partitions)
+	return Status{Version: version, Group: cfg.Group, Inbox: cfg.Inbox, StartedAt: started.UTC(),
+		Uptime: now.Sub(started).Seconds(), State: string(s.State), StateSince: Moment(s.Since),
+		Generation: s.Generation, Rebalances: s.Rebalances, Partitions: len(s.Partitions), Lag: waiting,
+		Kafka: Moment(s.KafkaSince), Topics: List(s.Topics, topicOf), Holds: List(s.Holds, HoldOf)}
+}
+
+// TotalsOf is what a process has done.
+func TotalsOf(t handlers.Totals) Totals {
 	return Totals{t.Batches, t.Handled, t.Failed, t.Duplicates, t.Parked, t.Dead, t.Conflicts, t.Buried}
 }
 
-func windowOf(r telemetry.Rates) Window {
+// WindowOf is what it did lately.
+func WindowOf(r telemetry.Rates) Window {
 	return Window{r.Over.Seconds(), r.Handled, r.Failed, r.Throughput, r.FailureRatio}
 }
 
@@ -92,23 +103,20 @@ type Partition struct {
 	OpenTransaction *time.Time `json:"open_transaction_since" doc:"Since when a producer's open transaction has held the end back."`
 }
 
+// PartitionsOf are those that a process has been assigned.
+func PartitionsOf(s *consumer.Status) Partitions {
+	return Partitions{string(s.State), List(s.Partitions, partitionOf)}
+}
+
 func partitionOf(p *consumer.PartitionStatus) Partition {
 	return Partition{Topic: p.Topic, Partition: p.Partition, Next: offset(p.Next), Committed: offset(p.Committed),
-		End:           offset(p.End),
-		HighWatermark: offset(p.HighWatermark), Lag: offset(p.Lag), LagSeconds: p.LagTime.Seconds(), CaughtUp: p.CaughtUp,
-		Held: view.OrNull(p.Held), HeldSince: view.Moment(p.HeldSince), Paused: p.Paused, OpenTransaction: view.Moment(p.OpenTransaction)}
+		End: offset(p.End), HighWatermark: offset(p.HighWatermark), Lag: offset(p.Lag), LagSeconds: p.LagTime.Seconds(),
+		CaughtUp: p.CaughtUp, Held: OrNull(p.Held), HeldSince: Moment(p.HeldSince), Paused: p.Paused,
+		OpenTransaction: Moment(p.OpenTransaction)}
 }
 
-// offset is null where it is -1.
-func offset(n int64) *int64 {
-	if n < 0 {
-		return nil
-	}
-	return &n
-}
-
-// lag sums up what waits in the partitions, and says how long the oldest of it has waited.
-func lag(partitions []consumer.PartitionStatus) (messages int64, oldest time.Duration) {
+// Lag sums up what waits in the partitions, and says how long the oldest of it has waited.
+func Lag(partitions []consumer.PartitionStatus) (messages int64, oldest time.Duration) {
 	for _, p := range partitions {
 		messages += max(0, p.Lag)
 		oldest = max(oldest, p.LagTime)
