@@ -175,19 +175,21 @@ const (
 	Killed Answer = "killed"
 )
 
-const announceSQL = `select * from firstseen.announce_attempt($1, $2, $3, $4, $5, $6)`
+const announceSQL = `select * from firstseen.announce_attempt($1, $2, $3, $4, $5, $6, $7)`
 
 // Announce counts an attempt on a lane's first message, in a transaction of its own, before the attempt is made: so
-// it stays counted where the process dies. It returns the message's ID and its attempts. The claim lasts for lease
+// it stays counted where the process dies. attempt is a new ID, which CancelAttempt knows it by, also where the answer
+// to Announce was lost. It returns the message's ID and its attempts. The claim lasts for lease
 // again. most is how many attempts a message has, and alone says that nobody else is at work in the process. It
 // returns ErrNotClaimed where the claim was lost.
-func (s *Store) Announce(ctx context.Context, c Claim, lease time.Duration, most int,
+func (s *Store) Announce(ctx context.Context, c Claim, attempt uuid.UUID, lease time.Duration, most int,
 	alone bool) (id uuid.UUID, attempts int, a Answer, err error) {
 	var first *uuid.UUID
 	var counted *int
 	var answer *Answer
 	err = s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, s.db.SQL(announceSQL), c.Scope, c.Lane, c.Number, lease.Milliseconds(), most, alone).
+		return tx.QueryRow(ctx, s.db.SQL(announceSQL), c.Scope, c.Lane, c.Number, lease.Milliseconds(), most, alone,
+			attempt).
 			Scan(&first, &counted, &answer)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -214,13 +216,13 @@ func (s *Store) KeepLane(ctx context.Context, c Claim, lease time.Duration) erro
 	return nil
 }
 
-const uncountSQL = `select firstseen.uncount_attempt($1, $2, $3)`
+const cancelSQL = `select firstseen.cancel_attempt($1, $2, $3)`
 
-// UncountAttempt takes back what Announce has counted, where the attempt was none and the process lives. It does so
-// whoever has the lane by now.
-func (s *Store) UncountAttempt(ctx context.Context, c Claim, id uuid.UUID) error {
+// CancelAttempt takes back what Announce has counted, where the attempt was none and the process lives: once, however
+// often it is called, whoever has the lane by now, and nothing where Announce did not come to it.
+func (s *Store) CancelAttempt(ctx context.Context, c Claim, attempt uuid.UUID) error {
 	err := s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.db.SQL(uncountSQL), c.Scope, c.Lane, id)
+		_, err := tx.Exec(ctx, s.db.SQL(cancelSQL), c.Scope, c.Lane, attempt)
 		return err
 	})
 	if err != nil {

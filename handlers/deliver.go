@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/instruments"
@@ -65,7 +67,8 @@ type delivery struct {
 	until   time.Time      // the lease's end
 	message *dedup.Message // nil where there is none to deliver
 	loan    *loan          // for the message
-	counted bool           // its attempt was counted before the call
+	attempt uuid.UUID      // where it was counted before the call
+	counted bool           // so it was
 	putOff  bool           // it is not made now
 	buried  bool           // it has killed the process too often
 	probe   bool           // it tells whether the circuit can close
@@ -238,11 +241,11 @@ func (d *dispatcher) count(ctx context.Context, call *delivery) (end func()) {
 	}
 	if attempt.id != call.message.ID { // it has come into the lane since
 		if attempt.answer == dedup.Counted {
-			d.p.uncount(ctx, call.claim, attempt.id)
+			d.p.cancel(ctx, d.target, call.claim, attempt.attempt)
 		}
 		return attempt.end
 	}
-	call.until = attempt.at.Add(d.lease)
+	call.until, call.attempt = attempt.at.Add(d.lease), attempt.attempt
 	call.counted, call.buried = attempt.answer == dedup.Counted, attempt.answer == dedup.Killed
 	call.putOff = call.buried
 	return attempt.end

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
@@ -79,9 +80,9 @@ func TestAMessageThatKillsTheProcessRunsOutOfAttempts(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, claims, 1)
 			if claims[0].Times > suspiciousCall {
-				_, _, answer, err := b.store.Announce(t.Context(), claims[0], 0, 2, false)
+				_, _, answer, err := b.store.Announce(t.Context(), claims[0], uuid.New(), 0, 2, false)
 				if err == nil && answer == dedup.LastOne {
-					_, _, _, err = b.store.Announce(t.Context(), claims[0], 0, 2, true)
+					_, _, _, err = b.store.Announce(t.Context(), claims[0], uuid.New(), 0, 2, true)
 				}
 				require.NoError(t, err)
 			}

@@ -68,7 +68,7 @@ func (d *dispatcher) settle(ctx context.Context, calls []*delivery) error {
 	for i, call := range calls {
 		claims[i] = call.claim
 		pending[laneOf{call.claim.Scope, call.claim.Lane}] = call
-		if err := d.uncount(ctx, call); err != nil {
+		if err := d.cancel(ctx, call); err != nil {
 			return err
 		}
 	}
@@ -99,12 +99,12 @@ func (d *dispatcher) settle(ctx context.Context, calls []*delivery) error {
 	return nil
 }
 
-// uncount takes back an attempt that was counted before a call that was not made.
-func (d *dispatcher) uncount(ctx context.Context, call *delivery) error {
+// cancel takes back an attempt that was counted before a call that was not made.
+func (d *dispatcher) cancel(ctx context.Context, call *delivery) error {
 	if !call.counted || call.tried || call.buried {
 		return nil
 	}
-	err := d.p.cfg.Store.UncountAttempt(ctx, call.claim, call.message.ID)
+	err := d.p.cfg.Store.CancelAttempt(ctx, call.claim, call.attempt)
 	call.counted = err != nil
 	return err
 }

@@ -2,6 +2,7 @@ package handlers_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"net/url"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -46,13 +48,40 @@ func TestCommitWhoseAnswerWasLostIsFoundOutAndNotDoubled(t *testing.T) {
 	s.requireResult(handlers.Result{New: 1}, p, messages(p, uuid.New())...)
 }
 
+// An announcement whose answer was lost may be counted.
+func TestAnnouncementWhoseAnswerIsLostAgainAndAgainCostsNoAttempt(t *testing.T) {
+	t.Parallel()
+	const lost = 5
+	db := deduptest.New(t)
+	proxy := newProxy(t, db)
+	s := newStageOn(t, db, proxy.dsn)
+	s.retry.MaxAttempts = 3
+	s.register("h", effect("h"))
+	p, ids := s.position("orders"), newIDs(1)
+	processor := s.processor()
+	result, err := processor.Process(t.Context(), handlers.Batch{Position: p, Next: 1, Messages: messages(p, ids...), Apart: true})
+	require.NoError(t, err)
+	require.Equal(t, handlers.Result{Parked: 1}, result)
+
+	proxy.announced.Store(lost)
+	ctx, cancel := context.WithCancel(t.Context())
+	var worker sync.WaitGroup
+	worker.Go(func() { processor.RunLanes(ctx) })
+	require.Eventually(t, func() bool { return s.effects("h") == 1 }, 2*time.Minute, 50*time.Millisecond)
+	cancel()
+	worker.Wait()
+	require.Zero(t, proxy.announced.Load(), "answers that were not lost")
+	require.Zero(t, s.count(`select attempts from firstseen.inbox`))
+}
+
 // proxy stands between a client and Postgres. While it is told to swallow, it drops the server's word that a
-// transaction has committed, and cuts the connection there.
+// transaction has committed, and cuts the connection there; or so many times where an attempt was announced in it.
 type proxy struct {
 	dsn       string
 	server    string
 	swallow   atomic.Bool
 	swallowed atomic.Bool
+	announced atomic.Int32
 	running   sync.WaitGroup
 }
 
@@ -90,13 +119,25 @@ func (p *proxy) serve(client net.Conn) {
 		return
 	}
 	defer server.Close()
+	var announces atomic.Bool
 	p.running.Go(func() {
 		defer server.Close()
-		pump(client, server, func([]byte) bool { return true })
+		pump(client, server, func(b []byte) bool {
+			if bytes.Contains(b, []byte("announce_attempt")) {
+				announces.Store(true)
+			}
+			return true
+		})
 	})
 	pump(server, client, func(b []byte) bool {
-		if p.swallow.Load() && bytes.Contains(b, []byte("COMMIT\x00")) {
+		switch {
+		case !bytes.Contains(b, []byte("COMMIT\x00")):
+			return true
+		case p.swallow.Load():
 			p.swallowed.Store(true)
+			return false
+		case announces.Swap(false) && p.announced.Load() > 0:
+			p.announced.Add(-1)
 			return false
 		}
 		return true

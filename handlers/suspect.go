@@ -11,6 +11,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/failure"
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 // A message may take down what handles it: the process, its container, its Postgres session, the whole server; or it may
@@ -27,6 +28,8 @@ import (
 //	no answer in the commit    of the process was ended meanwhile
 //	                           others were                                         nobody's; from then on it is tried with
 //	                                                                               nobody else at work in the process
+//	                           another of the handler came to such an end too,     nobody's: something ends whatever comes
+//	                           and none had success since
 //	                           the server was restarted, or is another one         nobody's
 //	short of something, or     the same server is well, and others of the handler  the message's
 //	read-only                  had success since the message failed so first
@@ -74,6 +77,7 @@ const wellWithin = 5 * time.Second
 type evidence struct {
 	before, after dedup.Server
 	othersEnded   bool // transactions of others in this process, while the message was handled
+	othersFail    bool // another of the handler failed as in an outage, and none had success since
 	othersPass    bool // others of the handler had success since the message failed first, and none has failed since
 }
 
@@ -86,7 +90,7 @@ func (e *evidence) blames(sign failure.Sign) bool {
 	case failure.TooSlow:
 		return true
 	case failure.Ended, failure.Silent:
-		return !e.othersEnded
+		return !e.othersEnded && !e.othersFail
 	case failure.Short, failure.ReadOnly:
 		return e.othersPass
 	}
@@ -118,11 +122,12 @@ func endedSession(err error) bool {
 
 // announced is an attempt that was counted before it is made.
 type announced struct {
-	id     uuid.UUID
-	answer dedup.Answer
-	at     time.Time // before it was counted
-	alone  bool      // nobody else is at work in the process
-	end    func()    // of the attempt
+	attempt uuid.UUID
+	id      uuid.UUID // of the message
+	answer  dedup.Answer
+	at      time.Time // before it was counted
+	alone   bool      // nobody else is at work in the process
+	end     func()    // of the attempt
 }
 
 // announce counts an attempt on the first message of a lane before it is made. The caller calls end when it was made.
@@ -137,8 +142,8 @@ func (p *Processor) announce(ctx context.Context, target *registered, c dedup.Cl
 	} else {
 		a.end = p.work.beginSuspect(ctx)
 	}
-	a.at = time.Now()
-	a.id, _, a.answer, err = p.cfg.Store.Announce(ctx, c, lease, target.retry.MaxAttempts, alone)
+	a.at, a.attempt = time.Now(), uuid.New()
+	a.id, _, a.answer, err = p.cfg.Store.Announce(ctx, c, a.attempt, lease, target.retry.MaxAttempts, alone)
 	if err == nil && a.answer == dedup.LastOne {
 		a.end()
 		return p.announce(ctx, target, c, lease, true)
@@ -146,20 +151,24 @@ func (p *Processor) announce(ctx context.Context, target *registered, c dedup.Cl
 	if err != nil {
 		a.end()
 	}
+	if err != nil && !errors.Is(err, dedup.ErrNotClaimed) { // it may be counted all the same
+		p.cancel(ctx, target, c, a.attempt)
+	}
 	return a, err
 }
 
 // keep has a claim last until it is told to stop: who waits for others to end may wait for as long as a handler may
-// take, and all workers would take the lane from one another for ever.
+// take, and all workers would take the lane from one another for ever. Where that takes a while it is a hold.
 func (p *Processor) keep(ctx context.Context, target *registered, c dedup.Claim) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
+	hold := p.cfg.Holds.Place(holds.HandlerKind, target.name)
 	go func() {
 		defer close(done)
+		defer hold.End()
 		for n := 0; ctx.Err() == nil; n++ {
-			if n == 1 {
-				p.cfg.Logger.Warn("a message may have ended the process, or all its sessions: "+
-					"nothing else is begun until what is at work has ended and it was tried", "handler", target.name)
+			if n > 0 {
+				hold.Wait(holds.Alone, errAlone)
 			}
 			if err := p.cfg.Store.KeepLane(ctx, c, laneLease); err != nil && ctx.Err() == nil {
 				p.cfg.Logger.Debug("a claimed lane is not kept", "error", err)
@@ -172,6 +181,8 @@ func (p *Processor) keep(ctx context.Context, target *registered, c dedup.Claim)
 	}()
 	return func() { cancel(); <-done }
 }
+
+var errAlone = errors.New("a message may have ended the process, or all its sessions")
 
 // mostUnproven is how many suspects in a row may fail as if Postgres was away before the others have to wait.
 const mostUnproven = 10
@@ -215,7 +226,7 @@ func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup
 	defer s.end()
 	err = runTransaction(ctx, 1, func(known *findings) error { return s.try(ctx, known) })
 	if attempt.answer == dedup.Counted && (err != nil || !s.met) { // it was no attempt
-		p.uncount(ctx, c, attempt.id)
+		p.cancel(ctx, target, c, attempt.attempt)
 	}
 	p.work.setExcluded(lane, s.excluded)
 	if errors.Is(err, errOvertaken) {
@@ -346,8 +357,9 @@ func (s *suspect) blamed(ctx context.Context, err error) bool {
 	if !ok || errors.Is(err, ErrNoConnection) {
 		return false
 	}
-	e := evidence{before: s.before, after: after, othersPass: s.p.work.othersPass(s.target, s.at, time.Now()),
-		othersEnded: s.p.work.ended.Load() > s.ended}
+	others := s.p.work.others(s.target, s.at, time.Now())
+	e := evidence{before: s.before, after: after, othersEnded: s.p.work.ended.Load() > s.ended,
+		othersFail: others == othersFail, othersPass: others == othersPass}
 	blamed := e.blames(sign)
 	s.excluded = (sign == failure.Ended || sign == failure.Silent) && !blamed && e.othersEnded
 	return blamed
@@ -370,21 +382,24 @@ func (p *Processor) awaitServer(ctx context.Context) (dedup.Server, bool) {
 	return dedup.Server{}, false
 }
 
-// uncount takes a counted attempt back. While Postgres is away it goes on trying, until ctx has ended for a while: an
+// cancel takes a counted attempt back. While Postgres is away it goes on trying, until ctx has ended for a while: an
 // outage must not cost an attempt.
-func (p *Processor) uncount(ctx context.Context, c dedup.Claim, id uuid.UUID) {
+func (p *Processor) cancel(ctx context.Context, target *registered, c dedup.Claim, attempt uuid.UUID) {
+	hold := p.cfg.Holds.Place(holds.HandlerKind, target.name)
+	defer hold.End()
 	for {
 		last := ctx.Err() != nil
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), laneLease)
-		err := p.cfg.Store.UncountAttempt(limited, c, id)
+		err := p.cfg.Store.CancelAttempt(limited, c, attempt)
 		cancel()
-		if err == nil {
+		switch {
+		case err == nil:
+			return
+		case last:
+			p.cfg.Logger.Warn("an attempt that was none stays counted", "handler", target.name, "error", err)
 			return
 		}
-		p.cfg.Logger.Warn("an attempt that was none is not taken back yet", "error", err)
-		if last {
-			return
-		}
+		hold.Wait(holds.OfPostgres(err), fmt.Errorf("an attempt that was none is not taken back yet: %w", err))
 		select {
 		case <-ctx.Done():
 		case <-time.After(p.cfg.LanePoll):

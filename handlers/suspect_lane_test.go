@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
@@ -83,7 +84,7 @@ func TestAMessageThatComesBeforeASuspectIsNoneItself(t *testing.T) {
 		p := b.suspected(func() error { return nil })
 		b.exec(`update firstseen.parked set attempts = 3, reason = 'killed'`)
 		claim := b.claimSuspect(p)[0]
-		id, _, answer, err := b.store.Announce(t.Context(), claim, time.Minute, 3, false)
+		id, _, answer, err := b.store.Announce(t.Context(), claim, uuid.New(), time.Minute, 3, false)
 		require.NoError(t, err)
 		require.Equal(t, dedup.Killed, answer)
 		b.overtake()

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
@@ -18,8 +19,8 @@ func TestAFailureIsAMessagesByEvidenceOnly(t *testing.T) {
 	began := time.Now()
 	well := dedup.Server{Started: began, Writable: true}
 	same := evidence{before: well, after: well}
-	othersEnded, othersPass := same, same
-	othersEnded.othersEnded, othersPass.othersPass = true, true
+	othersEnded, othersFail, othersPass := same, same, same
+	othersEnded.othersEnded, othersFail.othersFail, othersPass.othersPass = true, true, true
 	restarted := evidence{before: well, after: dedup.Server{Started: began.Add(time.Second), Writable: true}, othersPass: true}
 	readOnly := evidence{before: well, after: dedup.Server{Started: began}, othersPass: true}
 	for _, c := range []struct {
@@ -29,6 +30,7 @@ func TestAFailureIsAMessagesByEvidenceOnly(t *testing.T) {
 	}{
 		{"the same server is well", same, []failure.Sign{failure.TooSlow, failure.Ended, failure.Silent}},
 		{"others were ended", othersEnded, []failure.Sign{failure.TooSlow}},
+		{"others come to such an end too", othersFail, []failure.Sign{failure.TooSlow}},
 		{"others pass", othersPass, []failure.Sign{failure.TooSlow, failure.Ended, failure.Silent, failure.Short, failure.ReadOnly}},
 		{"the server was restarted, or is another", restarted, nil},
 		{"the server is read-only", readOnly, nil},
@@ -80,8 +82,8 @@ func TestAShortageIsAMessagesOnlyWhereOthersPassBesideIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWork([]*registered{a, b}, nil)
 			c.happens(w)
-			require.Equal(t, c.blamed, w.othersPass(a, x, now.Add(c.after)))
-			require.False(t, w.othersPass(b, x, now.Add(c.after)), "the other handler has not failed")
+			require.Equal(t, c.blamed, w.others(a, x, now.Add(c.after)) == othersPass)
+			require.Equal(t, nothingKnown, w.others(b, x, now.Add(c.after)), "the other handler has not failed")
 		})
 	}
 }
@@ -109,6 +111,23 @@ func (b *bench) claimSuspect(p *Processor) []dedup.Claim {
 	return claims
 }
 
+func TestAnEndThatOthersComeToTooIsNobodys(t *testing.T) {
+	a := &registered{name: "a"}
+	x, y := span{"orders", 0, 3, 3}, span{"orders", 0, 7, 7}
+	ended, now := &handlerError{"a", &pgconn.PgError{Code: "57P01"}}, time.Now()
+	w := newWork([]*registered{a}, nil)
+	w.noteShort(a, x, ended, now)
+	require.Equal(t, nothingKnown, w.others(a, x, now), "of itself it says nothing")
+	w.noteShort(a, y, ended, now)
+	require.Equal(t, othersFail, w.others(a, x, now))
+	require.Equal(t, othersFail, w.others(a, y, now))
+	w.handled(a)
+	require.Equal(t, othersPass, w.others(a, x, now))
+	w.noteShort(a, x, ended, now)
+	require.Equal(t, othersPass, w.others(a, x, now))
+	require.Equal(t, othersFail, w.others(a, y, now))
+}
+
 // A process that dies leaves its announcement behind.
 func TestAMessageIsGivenUpAsAKillerOnlyAfterADeathWithNobodyElseAtWork(t *testing.T) {
 	t.Parallel()
@@ -117,7 +136,7 @@ func TestAMessageIsGivenUpAsAKillerOnlyAfterADeathWithNobodyElseAtWork(t *testin
 	p := b.suspected(func() error { called = true; return nil })
 	announce := func(want dedup.Answer, attempts int, alone bool) {
 		t.Helper()
-		_, n, answer, err := b.store.Announce(t.Context(), b.claimSuspect(p)[0], time.Minute, 3, alone)
+		_, n, answer, err := b.store.Announce(t.Context(), b.claimSuspect(p)[0], uuid.New(), time.Minute, 3, alone)
 		require.NoError(t, err)
 		require.Equal(t, want, answer)
 		require.Equal(t, attempts, n)

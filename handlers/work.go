@@ -60,8 +60,8 @@ func (t turn) take(ctx context.Context, most time.Duration) (end func(), ok bool
 	return func() {}, false
 }
 
-// record is what is noted of a handler. Short stands for its failures for want of something, or because it is
-// read-only.
+// record is what is noted of a handler. Short stands for its failures for want of something, because it is read-only, or
+// by the end of its session.
 type record struct {
 	passed int       // when its work was last committed, as work.now counts
 	at     time.Time // then
@@ -161,7 +161,12 @@ func (w *work) failed(of span, err error, targets ...*registered) {
 }
 
 func (w *work) noteShort(target *registered, of span, err error, at time.Time) {
-	if sign := failure.Of(err); sign != failure.Short && sign != failure.ReadOnly {
+	switch failure.Of(err) {
+	case failure.Short, failure.ReadOnly, failure.Ended, failure.Silent:
+	default:
+		return
+	}
+	if of == (span{}) { // each of them is tried by itself
 		return
 	}
 	w.mu.Lock()
@@ -176,28 +181,36 @@ func (w *work) noteShort(target *registered, of span, err error, at time.Time) {
 	r.began = slices.DeleteFunc(r.began, func(b note) bool { return at.Sub(b.last) > failingFor })
 	if i := slices.IndexFunc(r.began, func(b note) bool { return b.of.has(of) }); i >= 0 {
 		r.began[i].last = at
-	} else if of != (span{}) {
+	} else {
 		r.began = append(r.began, n)
 		r.began = r.began[max(0, len(r.began)-mostBegan):]
 	}
 }
 
-// othersPass says of a message that was short whether others of its handler had success since it was so first, not
-// long ago, and none was short after that; or whether, for long, there were no others.
-func (w *work) othersPass(target *registered, of span, now time.Time) bool {
+// fate is what became of the messages beside one that was short.
+type fate int
+
+const (
+	nothingKnown fate = iota
+	othersFail        // another was short too, and none had success since
+	othersPass        // others had success since the message was short first, not long ago; or, for long, there were none
+)
+
+// others says of a message that was short what became of others of its handler.
+func (w *work) others(target *registered, of span, now time.Time) fate {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.of[target.name]
 	for _, n := range r.short {
 		if !n.of.has(of) && n.count > r.passed {
-			return false
+			return othersFail
 		}
 	}
 	i := slices.IndexFunc(r.began, func(b note) bool { return b.of.has(of) })
-	if i < 0 {
-		return false
+	if i >= 0 && (r.passed > r.began[i].count && now.Sub(r.at) < passFor || now.Sub(r.began[i].at) >= shortFor) {
+		return othersPass
 	}
-	return r.passed > r.began[i].count && now.Sub(r.at) < passFor || now.Sub(r.began[i].at) >= shortFor
+	return nothingKnown
 }
 
 // overcame forgets that a message failed.

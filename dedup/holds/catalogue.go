@@ -29,6 +29,7 @@ const (
 	Deployment  = "deployment"
 	Pool        = "pool"
 	Suspected   = "suspected"
+	Alone       = "alone"
 	DeadTopic   = "dead_topic"
 )
 
@@ -87,6 +88,9 @@ var catalogue = []Entry{
 	{Code: Suspected, Means: "a message fails by itself as in an outage, and nothing proves that it is its doing", Level: slog.LevelWarn,
 		Do: "see the reason, and mend what it names; the message is tried every few seconds, and the attempts count once others of its " +
 			"handler get through, or after an hour without any; its key waits, all else goes on"},
+	{Code: Alone, Means: "a message is to be tried with nobody else at work in the process", Level: slog.LevelWarn,
+		Do: "nothing, unless it lasts: what is at work ends within its handler's time limit, and nothing new is begun before the message " +
+			"was tried; see then which handler hangs"},
 	{Code: DeadTopic, Means: "dead letters can't be published to their topic",
 		Do: "create the topic, or allow Write on it; dead letters wait in Postgres, and all else goes on"},
 }

@@ -1,7 +1,10 @@
 -- +goose Up
 
+alter table firstseen.parked
+    add column announced uuid[]; -- attempts that were counted before they were made, and not taken back
+
 -- announce_attempt notes, before the call, that the first message of a claimed lane is about to be handled by itself, and
--- makes the lease last anew. It gives no row where somebody else has the lane by now, and nulls where the lane is empty.
+-- makes the lease last anew. p_attempt names the attempt. It gives no row where somebody else has the lane by now, and nulls where the lane is empty.
 -- The answer is
 --   counted  the attempt is counted;
 --   last     nothing is counted: the process died in an earlier attempt, and this one would be the last. It has to be made
@@ -10,7 +13,8 @@
 -- Whatever comes of the attempt replaces the reason, unless the process dies.
 -- +goose StatementBegin
 create or replace function firstseen.announce_attempt(
-    p_scope int, p_lane uuid, p_claim int, p_lease_ms bigint, p_most int, p_alone boolean)
+    p_scope int, p_lane uuid, p_claim int, p_lease_ms bigint, p_most int, p_alone boolean,
+    p_attempt uuid)
 returns table (message_id uuid, attempts int, answer text)
 language sql
 set search_path = firstseen, pg_temp
@@ -34,7 +38,7 @@ as $$
         limit 1),
     counted as (
         update parked p
-        set attempts = p.attempts + 1,
+        set attempts = p.attempts + 1, announced = array_append(p.announced, p_attempt),
             reason = case when p_alone then 'killed' else 'suspected' end,
             error = case
                         when p_alone then 'the process died while it handled this message and nothing else'
@@ -48,6 +52,20 @@ as $$
     from mine
     left join head h on true
     left join counted c on true;
+$$;
+-- +goose StatementEnd
+
+-- cancel_attempt takes an attempt back that was announced, or may have been, and was not made or was none: the process has
+-- survived it. Whoever has the lane by now.
+-- +goose StatementBegin
+create or replace function firstseen.cancel_attempt(p_scope int, p_lane uuid, p_attempt uuid)
+returns void
+language sql
+set search_path = firstseen, pg_temp
+as $$
+    update parked p
+    set attempts = greatest(p.attempts - 1, 0), announced = nullif(array_remove(p.announced, p_attempt), '{}')
+    where p.scope_id = p_scope and p.lane = p_lane and p_attempt = any(p.announced);
 $$;
 -- +goose StatementEnd
 
@@ -76,4 +94,5 @@ $$;
 -- +goose StatementEnd
 
 -- +goose Down
-drop function firstseen.set_apart, firstseen.announce_attempt;
+drop function firstseen.set_apart, firstseen.cancel_attempt, firstseen.announce_attempt;
+alter table firstseen.parked drop column announced;
