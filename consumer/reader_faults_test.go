@@ -222,7 +222,8 @@ func TestReaderNoticesATopicThatWasMadeAnew(t *testing.T) {
 	})
 	got, err := r.read(func(context.Context, replay.Page) error { again(); return nil }, replay.Range{To: 40})
 	require.ErrorContains(t, err, "it was deleted and created again")
-	require.Len(t, got.of[0], 2)
+	require.NotEmpty(t, got.of[0])
+	require.LessOrEqual(t, len(got.of[0]), 2, "the second one may have been asked for, and not answered yet")
 }
 
 func TestReaderNoticesATopicThatIsDeleted(t *testing.T) {
