@@ -10,8 +10,9 @@
 //	config.go, connection.go   what is read and how, and how to reach the cluster
 //	consumer.go                one member of a group, over the topics that are there
 //	session.go                 one assignment of partitions, its offsets, its end
-//	worker.go, start.go        one partition: where it begins, and its batches
-//	careful.go, paused.go      what a worker waits for before a batch
+//	worker.go                  one partition's batches, where nothing fails
+//	start.go                   where it begins
+//	admit.go, recover.go       what a worker waits for before a batch, and what it does when one has failed
 //	refused.go                 a partition that can't be read on
 //	ghost.go                   a membership that kafka-go has forgotten
 //	hold.go, status.go         what waits, and where each partition stands

@@ -1,13 +1,184 @@
 package consumer
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/firstseen/firstseen/consumer/internal/crashguard"
 	"github.com/firstseen/firstseen/consumer/internal/holding"
+	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 )
+
+// start acquires the position and sets where reading begins. It goes on trying until it is done, and returns
+// false where the session ends or the partition is held.
+func (w *worker) start() bool {
+	s, p := w.session, w.partition
+	for retry := wait.NewBackoff(); s.ctx.Err() == nil; {
+		s.c.cfg.Observe(StageAcquiring)
+		at, hold, err := w.acquire(s.ctx)
+		switch {
+		case err == nil && hold != nil:
+			s.hold(p, hold)
+			return false
+		case err == nil:
+			s.offsets.processed(p.TopicPartition, at)
+			w.tellProgress()
+			p.ReadFrom(at.Offset, at.Epoch)
+			return true
+		case s.ctx.Err() == nil:
+			p.WaitFor(err)
+			retry.Wait(s.ctx)
+		}
+	}
+	return false
+}
+
+func (w *worker) acquire(ctx context.Context) (at wire.Reading, hold, err error) {
+	s, p := w.session, w.partition
+	store, cfg := s.c.processor.Store(), &s.c.cfg
+	if w.position, err = store.Acquire(ctx, cfg.Group, p.Topic, p.Partition, s.c.owner); err != nil {
+		return at, nil, err
+	}
+	w.guard = crashguard.New(s.c.processor, w.position, w.log)
+	if w.position.Evicted > 0 {
+		w.log.Warn("ended transactions that an earlier owner had left open", "transactions", w.position.Evicted)
+	}
+	committed, hasCommit := s.offsets.committedTo(p.TopicPartition)
+	facts := startFacts{
+		committed: committed, hasCommit: hasCommit,
+		position: wire.Reading{Offset: w.position.Next, Epoch: w.position.LeaderEpoch}, hasPosition: w.position.Known,
+		positionID: w.position.TopicID, topicID: p.TopicID,
+		onReset: cfg.OnReset, onPostgresBehind: cfg.OnPostgresBehind,
+	}
+	begin := facts.decide()
+	if begin.hold != nil {
+		return at, begin.hold, nil
+	}
+	if at, hold, err = w.resolve(ctx, begin); err != nil || hold != nil {
+		return at, hold, err
+	}
+	if begin.warn != "" {
+		w.log.Warn(begin.warn, "offset", at.Offset)
+	}
+	w.next = at.Offset
+	if at.Offset == begin.offset && at.Offset < w.position.Next {
+		w.guard.HandledTo(w.position.Next)
+	}
+	w.guard.Begin(at.Offset, cfg.MaxBatch)
+	return at, nil, store.Reposition(ctx, w.position, at.Offset, p.TopicID, at.Epoch)
+}
+
+// resolve finds out whether the log still is the one that was read, and where reading begins.
+func (w *worker) resolve(ctx context.Context, begin start) (at wire.Reading, hold, err error) {
+	p := w.partition
+	found, named, err := w.session.c.wire.Parted(ctx, p.TopicPartition, p.TopicID, begin.read)
+	if err != nil {
+		return at, nil, holding.Kafka(err)
+	}
+	p.NameEpochs(named)
+	if found != nil && (p.TopicID == uuid.Nil || p.TopicID != w.position.TopicID) {
+		found.Exact = false // it may have been made anew, and have nothing in common with what was read
+	}
+	switch {
+	case found == nil && begin.read.Offset == begin.offset:
+		at.Epoch = begin.read.Epoch
+	case found != nil && (!found.Exact || found.At < begin.offset):
+		return w.cutOff(ctx, begin, found)
+	case found != nil:
+		w.log.Warn("the log was cut off below the position, and is read again from before", "position", begin.read.Offset,
+			"parts_at", found.At, "offset", begin.offset)
+	}
+	at.Offset, hold, err = w.within(ctx, begin.offset)
+	if at.Offset != begin.offset {
+		at.Epoch = nil
+	}
+	return at, hold, err
+}
+
+// cutOff decides by policy what to do where the log is not the one that was read. Reading on from where the logs part skips
+// nothing, and what was seen is a duplicate. Where that place is not known exactly it is the first message.
+func (w *worker) cutOff(ctx context.Context, begin start, found *wire.Parting) (at wire.Reading, hold, err error) {
+	earliest, err := w.offsetAt(ctx, wire.EarliestOffset)
+	if err != nil {
+		return at, nil, err
+	}
+	parts := "at"
+	if at = (wire.Reading{Offset: found.At, Epoch: begin.read.Epoch}); !found.Exact {
+		parts = "at or below"
+	}
+	if !found.Exact || found.At < earliest {
+		at = wire.Reading{Offset: earliest}
+	}
+	reason := fmt.Errorf("the log is not the one that was read up to %d, under the leader epoch %d: they part %s %d, and what follows "+
+		"are other messages, or none (an unclean leader election, or a topic made anew)", begin.read.Offset, *begin.read.Epoch, parts, found.At)
+	if !w.restarts() {
+		return at, w.cutOffHold(reason), nil
+	}
+	w.session.offsets.takeBack(w.partition.TopicPartition)
+	w.log.Error("reading again from where the logs part", "offset", at.Offset, "reason", reason)
+	return at, nil, nil
+}
+
+// within turns earliest into an offset, and finds out whether the partition ends below the offset:
+// then it was cut off, or made anew on a broker that has no topic IDs.
+func (w *worker) within(ctx context.Context, offset int64) (next int64, hold, err error) {
+	earliest, err := w.offsetAt(ctx, wire.EarliestOffset)
+	if err != nil {
+		return 0, nil, err
+	}
+	latest, err := w.offsetAt(ctx, wire.LatestOffset)
+	switch {
+	case err != nil:
+		return 0, nil, err
+	case offset == wire.EarliestOffset:
+		return earliest, nil, nil
+	case offset <= latest:
+		return offset, nil, nil
+	}
+	switch below, err := w.endsBelow(offset); {
+	case err != nil || !below:
+		return offset, nil, err
+	case w.restarts():
+		w.log.Error("the partition ends below the position: starting again from its first message",
+			"position", offset, "end", latest, "first", earliest)
+		w.session.offsets.takeBack(w.partition.TopicPartition)
+		return earliest, nil, nil
+	}
+	return 0, w.cutOffHold(fmt.Errorf("the partition ends at %d, below the position %d: it was cut off or made anew", latest, offset)), nil
+}
+
+// restarts says that a log that was cut off is to be read again, and that this skips nothing.
+func (w *worker) restarts() bool {
+	return w.session.c.cfg.OnReset == Restart && !w.session.c.topic(w.partition.Topic).Identity.ByPosition()
+}
+
+func (w *worker) cutOffHold(reason error) error {
+	if w.session.c.cfg.OnReset == Restart {
+		reason = fmt.Errorf("%w; it is not read again in spite of on_reset: messages are known by their positions, which others have now", reason)
+	}
+	return holding.As(HeldCutOff, reason)
+}
+
+// endsBelow asks with a fetch whether an offset beyond the last stable one is beyond the end too: a group that was
+// taken over may stand within an open transaction.
+func (w *worker) endsBelow(offset int64) (bool, error) {
+	_, err := w.session.fetching.Peek(w.partition, offset)
+	if errors.Is(err, kerr.OffsetOutOfRange) {
+		return true, nil
+	}
+	return false, holding.Kafka(err)
+}
+
+func (w *worker) offsetAt(ctx context.Context, timestamp int64) (int64, error) {
+	tp := w.partition.TopicPartition
+	found, err := w.session.c.wire.ListOffsets(ctx, []wire.TopicPartition{tp}, timestamp)
+	return found[tp], holding.Kafka(err)
+}
 
 // startFacts are what is known of a partition when its position has been acquired.
 type startFacts struct {

@@ -8,18 +8,6 @@ import (
 	"github.com/firstseen/firstseen/consumer/internal/wait"
 )
 
-// leave says that the worker has come to its end without a death, where nothing that it did says so.
-func (w *worker) leave() {
-	if w.guard != nil {
-		w.guard.Leave(w.session.work)
-	}
-}
-
-// grow lets batches become larger again after a success.
-func (w *worker) grow() {
-	w.limit = min(w.limit+max(1, w.limit/8), w.session.c.cfg.MaxBatch) // slowly: too much costs a timeout each time
-}
-
 // parkedCheck is the time between two counts of a partition's parked messages.
 const parkedCheck = 2 * time.Second
 
@@ -54,4 +42,44 @@ func (w *worker) hasRoom() bool {
 		return w.await()
 	}
 	return s.ctx.Err() == nil
+}
+
+// admitted waits for a slot, and while what it would be used for is paused. It says whether it got one before the
+// session ended.
+func (w *worker) admitted() bool {
+	s, p := w.session, w.partition
+	for w.unpaused() && s.c.slots.Take(s.ctx) {
+		if paused, _ := s.c.processor.Paused(p.Topic, p.Partition); !paused {
+			return true
+		}
+		s.c.slots.Give() // it was paused while others had the slots
+	}
+	return false
+}
+
+// unpaused waits while the partition, or its topic, is paused. What it has fetched is given up meanwhile: the others
+// need the room. It says whether the session is still alive.
+func (w *worker) unpaused() bool {
+	s, p := w.session, w.partition
+	rested := false
+	for s.ctx.Err() == nil {
+		paused, changed := s.c.processor.Paused(p.Topic, p.Partition)
+		if !paused {
+			if rested {
+				p.Resume(w.next)
+				return w.await()
+			}
+			return true
+		}
+		if !rested {
+			rested = true
+			w.rest()
+			w.excuse()
+		}
+		select {
+		case <-s.ctx.Done():
+		case <-changed:
+		}
+	}
+	return false
 }
