@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/firstseen/firstseen/consumer/internal/crashguard"
 	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/dedup"
@@ -36,12 +37,23 @@ func (w *worker) recover(err error, n int, retry wait.Backoff) bool {
 		return false
 	}
 	w.telemetry.failed(holding.CodeOf(err))
+	if w.guard == nil {
+		w.guardedBy(crashguard.AfterFailure(s.c.processor, w.position, w.log))
+	}
 	w.limit = w.guard.Failed(s.ctx, err, n, w.limit)
 	pause := retry.Next()
 	w.partition.WaitFor(err, "offset", w.position.Next, "messages", n)
 	w.yield()
 	defer w.resume()
 	return wait.Sleep(s.ctx, pause)
+}
+
+// guardedBy has batches go through a guard from now on; nil: straight to the Processor.
+func (w *worker) guardedBy(g *crashguard.Guard) {
+	w.guard, w.process = g, w.session.c.processor.Process
+	if g != nil {
+		w.process = g.Process
+	}
 }
 
 // yield gives up all that the worker has where others lack memory: a partition that is held must not keep them from going
@@ -66,22 +78,15 @@ func (w *worker) rest() {
 	w.messages, w.size, w.next = nil, 0, w.position.Next
 }
 
-// leave says that the worker has come to its end without a death, where nothing that it did says so.
-func (w *worker) leave() {
-	if w.guard != nil {
-		w.guard.Leave(w.session.work)
-	}
-}
-
 // grow lets batches become larger again after a success.
 func (w *worker) grow() {
 	w.limit = min(w.limit+max(1, w.limit/8), w.session.c.cfg.MaxBatch) // slowly: too much costs a timeout each time
 }
 
-// excuse says in Postgres that the position was acquired and did not move for another reason than a death, unless a
-// message is suspected already: a process that ends while its partition is paused must not make one suspicious.
+// excuse says in Postgres that the position was acquired, and has not moved for another reason than a death, if it has
+// not.
 func (w *worker) excuse() {
-	if !w.guard.Suspects() {
-		w.leave()
+	if w.position != nil {
+		crashguard.Excuse(w.session.work, w.session.c.processor.Store(), w.position, w.log)
 	}
 }

@@ -44,7 +44,6 @@ func (w *worker) acquire(ctx context.Context) (at wire.Reading, hold, err error)
 	if w.position, err = store.Acquire(ctx, cfg.Group, p.Topic, p.Partition, s.c.owner); err != nil {
 		return at, nil, err
 	}
-	w.guard = crashguard.New(s.c.processor, w.position, w.log)
 	if w.position.Evicted > 0 {
 		w.log.Warn("ended transactions that an earlier owner had left open", "transactions", w.position.Evicted)
 	}
@@ -66,10 +65,11 @@ func (w *worker) acquire(ctx context.Context) (at wire.Reading, hold, err error)
 		w.log.Warn(begin.warn, "offset", at.Offset)
 	}
 	w.next = at.Offset
-	if at.Offset == begin.offset && at.Offset < w.position.Next {
-		w.guard.HandledTo(w.position.Next)
+	handled := at.Offset
+	if at.Offset == begin.offset {
+		handled = w.position.Next
 	}
-	w.guard.Begin(at.Offset, cfg.MaxBatch)
+	w.guardedBy(crashguard.AfterAcquiring(s.c.processor, w.position, at.Offset, handled, cfg.MaxBatch, w.log))
 	return at, nil, store.Reposition(ctx, w.position, at.Offset, p.TopicID, at.Epoch)
 }
 

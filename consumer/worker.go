@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"context"
 	"log/slog"
 	"slices"
 	"time"
@@ -18,7 +19,8 @@ import (
 type worker struct {
 	session   *session
 	partition *fetch.Partition
-	position  *dedup.Position
+	position  *dedup.Position // nil: not acquired yet
+	process   func(context.Context, handlers.Batch) (handlers.Result, error)
 	log       *slog.Logger
 	telemetry *batches
 
@@ -26,26 +28,27 @@ type worker struct {
 	next     int64           // the offset after them
 	size     int             // their keys, values and headers
 	limit    int             // messages a batch; lowered where batches take too long
-	yielded  bool            // nothing is fetched for it while it waits
 
-	guard       *crashguard.Guard // nil: the position was not acquired
+	guard       *crashguard.Guard // has process; nil: nothing has failed, and then the Processor has
+	yielded     bool              // nothing is fetched for it while it waits
 	parked      int               // messages at most, as counted last and parked since by this worker
-	parkedSince time.Time         // when the parked messages have to be counted next; zero: none were parked
+	parkedSince time.Time         // when the parked messages were counted last; zero: none were parked
 }
 
 func newWorker(s *session, p *fetch.Partition) *worker {
 	return &worker{session: s, partition: p, log: s.log.With("partition", p.String()), limit: s.c.cfg.MaxBatch,
+		process:     s.c.processor.Process,
 		telemetry:   s.c.telemetry.batches(p.TopicPartition),
 		parkedSince: time.Unix(0, 0)} // count first: owners before may have left as many as there may be
 }
 
 func (w *worker) run() {
-	defer w.leave()
+	defer w.excuse()
 	if !w.start() {
 		return
 	}
 	retry := wait.NewBackoff()
-	for w.await() && w.hasRoom() && w.admitted() {
+	for w.ready() {
 		w.fill()
 		n, next := w.cut()
 		err := w.attempt(n, next)
@@ -59,6 +62,21 @@ func (w *worker) run() {
 			return
 		}
 	}
+}
+
+// ready waits until there is something to process, a slot to do it in, and nothing that keeps it from being done. It
+// returns false where the session ends.
+func (w *worker) ready() bool {
+	slots := w.session.c.slots
+	for w.await() && slots.Take(w.session.ctx) {
+		waitOut := w.obstacle()
+		if waitOut == nil {
+			return true
+		}
+		slots.Give()
+		waitOut()
+	}
+	return false
 }
 
 // idleLooks is after how many MetadataIntervals without a message a partition's position is looked at.
@@ -120,7 +138,7 @@ func (w *worker) decode(records []*wire.Record) {
 func (w *worker) attempt(n int, next int64) error {
 	began := time.Now()
 	ctx, span := w.telemetry.begin(w.session.work, w.messages[:n])
-	result, err := w.guard.Process(ctx, handlers.Batch{Position: w.position, Next: next,
+	result, err := w.process(ctx, handlers.Batch{Position: w.position, Next: next,
 		LeaderEpoch: w.partition.EpochAt(next), Messages: w.messages[:n]})
 	w.telemetry.end(span, began, n, err)
 	if err != nil {

@@ -40,6 +40,7 @@ type Position struct {
 	// choice of accept's way to insert.
 	sinceDuplicate int
 	allSeen        bool
+	unmoved        bool // counted as acquired in vain: no batch was committed since
 }
 
 // ErrFenced is returned where another owner has acquired the position: nothing of the batch took effect, and
@@ -71,7 +72,8 @@ const (
 func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition int32,
 	owner string) (*Position, error) {
 	// One batch by the careful way tells whether what comes was seen before.
-	p := &Position{Consumer: consumer, Topic: topic, Partition: partition, sinceDuplicate: optimisticAfter - 1}
+	p := &Position{Consumer: consumer, Topic: topic, Partition: partition, unmoved: true,
+		sinceDuplicate: optimisticAfter - 1}
 	s.scopes.forget() // the database may have been set back, which is when positions are acquired again
 	var next *int64
 	var topicID *uuid.UUID
@@ -169,12 +171,18 @@ const excuseSQL = `update firstseen.positions set fruitless = greatest(fruitless
 	where position_id = $1 and epoch = $2`
 
 // Excuse takes back that this owner has acquired the position without moving it, and nothing of what owners before
-// it left: it came to its end before it handled anything. Call it once.
+// it left: it came to its end before it handled anything. Where it has moved the position, or was excused before, there
+// is nothing to take back.
 func (s *Store) Excuse(ctx context.Context, p *Position) error {
-	return s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	if !p.unmoved {
+		return nil
+	}
+	err := s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.db.SQL(excuseSQL), p.id, p.Epoch)
 		return err
 	})
+	p.unmoved = err != nil
+	return err
 }
 
 const recallSQL = `update firstseen.positions set fruitless = $3 where position_id = $1 and epoch = $2`
@@ -182,6 +190,7 @@ const recallSQL = `update firstseen.positions set fruitless = $3 where position_
 // Recall notes again that the position was acquired Fruitless times without moving: so far it has only come to where
 // it stood when it was acquired.
 func (s *Store) Recall(ctx context.Context, p *Position) error {
+	p.unmoved = true
 	return s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.db.SQL(recallSQL), p.id, p.Epoch, p.Fruitless)
 		return err

@@ -230,7 +230,9 @@ func TestWhoAcquiresAgainLivesAndIsNotCounted(t *testing.T) {
 	acquire("a", 1)
 	acquire("b", 2)
 	p := acquire("b", 2)
-	require.NoError(t, s.store.Excuse(t.Context(), p))
+	for range 2 { // which is once
+		require.NoError(t, s.store.Excuse(t.Context(), p))
+	}
 	acquire("b", 2) // the one that died is not forgotten
 	acquire("b", 2)
 	acquire("a", 3)

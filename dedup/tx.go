@@ -102,7 +102,7 @@ func (t *Tx) Commit(ctx context.Context) error {
 		return fmt.Errorf("commit %s: %w", t.batch, positionError(err))
 	}
 	if p := t.batch.Position; p != nil {
-		p.Next, p.LeaderEpoch = t.batch.Next, t.batch.LeaderEpoch
+		p.Next, p.LeaderEpoch, p.unmoved = t.batch.Next, t.batch.LeaderEpoch, false
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,10 +189,11 @@ func (j *job) acquire(ctx context.Context) error {
 		at.Next = position.Next
 		log := j.log.With("partition", at.Partition)
 		part := &part{job: j, position: position, at: at, log: log, limit: j.reader.cfg.MaxBatch,
-			guard: crashguard.New(j.processor, position, log),
 			hold: j.reader.holds.Place(holds.ReplayKind,
 				fmt.Sprintf("%s of %s/%d", j.cfg.Name, j.state.Topic, at.Partition))}
-		part.guard.Begin(position.Next, part.limit)
+		part.guard = cmp.Or(
+			crashguard.AfterAcquiring(j.processor, position, position.Next, position.Next, part.limit, log),
+			crashguard.AfterFailure(j.processor, position, log))
 		j.parts[at.Partition] = part
 	}
 	return nil
@@ -225,7 +227,7 @@ func left(r *operate.Replay) (ranges []Range) {
 
 func (j *job) leave() {
 	for _, part := range j.parts {
-		part.guard.Leave(j.work)
+		crashguard.Excuse(j.work, j.processor.Store(), part.position, part.log)
 		part.hold.Leave()
 	}
 }

@@ -26,44 +26,47 @@ const fruitless = 2
 // excuseTimeout bounds the wait for that.
 const excuseTimeout = 2 * time.Second
 
-// Guard takes the batches of a position to their handlers.
+// Guard takes the batches of a position to their handlers, where somebody has died over it, or a batch has failed. A nil
+// Guard suspects nobody.
 type Guard struct {
 	processor *handlers.Processor
 	position  *dedup.Position
 	log       *slog.Logger
 
-	left    int  // so many messages more are set apart
-	moved   bool // a batch was committed
-	excused bool
-	handled int64 // see HandledTo
+	left    int   // so many messages more are set apart
+	handled int64 // what lies below was handled before
 
 	failedAt int64 // the position of the last batch that failed as if Postgres was away, and what it failed with
 	sign     failure.Sign
 	times    int // how often in a row
 }
 
-// New is for a position that has just been acquired.
-func New(p *handlers.Processor, position *dedup.Position, log *slog.Logger) *Guard {
+// AfterFailure is for a position of which a batch has failed.
+func AfterFailure(p *handlers.Processor, position *dedup.Position, log *slog.Logger) *Guard {
 	return &Guard{processor: p, position: position, log: log}
 }
 
-// Begin decides whether the next messages from an offset on are set apart, and then how many.
-func (g *Guard) Begin(next int64, messages int) {
-	if g.position.Fruitless < fruitless {
-		return
+// AfterAcquiring is for a position that was acquired and is read from an offset on. What lies below handled was handled
+// before, and is no progress. It is nil where all is well, and then a batch needs no Guard before one fails. Else, where
+// owners have died over the position, the next messages are set apart, a batch of so many at most.
+func AfterAcquiring(p *handlers.Processor, position *dedup.Position, from, handled int64, most int,
+	log *slog.Logger) *Guard {
+	suspicious := position.Fruitless >= fruitless
+	if !suspicious && from >= handled {
+		return nil
 	}
-	g.log.Warn("the partition was acquired again without having moved: its next messages are parked, and handled one "+
-		"at a time",
-		"offset", next, "times", g.position.Fruitless)
-	g.left = messages
+	g := AfterFailure(p, position, log)
+	g.handled = handled
+	if suspicious {
+		log.Warn("the partition was acquired again without having moved: its next messages are parked, and handled one "+
+			"at a time", "offset", from, "times", position.Fruitless)
+		g.left = most
+	}
+	return g
 }
 
-// HandledTo says where the position stood when it was acquired, where reading begins below: what lies between is no
-// progress.
-func (g *Guard) HandledTo(next int64) { g.handled = next }
-
 // Suspects says that the next messages are set apart.
-func (g *Guard) Suspects() bool { return g.left > 0 }
+func (g *Guard) Suspects() bool { return g != nil && g.left > 0 }
 
 // Process takes a batch through its transaction.
 func (g *Guard) Process(ctx context.Context, b handlers.Batch) (handlers.Result, error) {
@@ -83,13 +86,12 @@ func (g *Guard) progress(ctx context.Context, b *handlers.Batch) {
 	if n > 0 {
 		last = b.Messages[n-1].Offset
 	}
-	if last < g.handled {
-		if b.Next >= g.handled {
-			g.say(ctx, g.processor.Store().Recall)
-		}
-		return
+	switch {
+	case last >= g.handled:
+		g.left = max(0, g.left-n)
+	case b.Next >= g.handled:
+		tell(ctx, g.processor.Store().Recall, g.position, g.log)
 	}
-	g.left, g.moved = max(0, g.left-n), true
 }
 
 // Failed takes in that a batch of n messages has failed, and gives how many to try at most next; so far that was
@@ -123,21 +125,18 @@ func tooSlow(err error) bool {
 		dedup.ErrNoAnswer)
 }
 
-// Leave is for the end of an owner that lived, where nothing that it did says so: it takes its own acquiring back.
+// Excuse is for the end of an owner that lived, where nothing that it did says so: it takes its own acquiring back.
 // What is known of earlier deaths stands: else each rebalance would make it forgotten.
-func (g *Guard) Leave(ctx context.Context) {
-	if !g.moved && !g.excused {
-		g.excused = g.say(ctx, g.processor.Store().Excuse)
-	}
+func Excuse(ctx context.Context, store *dedup.Store, position *dedup.Position, log *slog.Logger) {
+	tell(ctx, store.Excuse, position, log)
 }
 
-// say tells Postgres of the owner's life, and whether it could.
-func (g *Guard) say(ctx context.Context, what func(context.Context, *dedup.Position) error) bool {
+// tell tells Postgres of the owner's life.
+func tell(ctx context.Context, what func(context.Context, *dedup.Position) error, position *dedup.Position,
+	log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), excuseTimeout)
 	defer cancel()
-	err := what(ctx, g.position)
-	if err != nil {
-		g.log.Debug("that the process lives is not noted", "error", err)
+	if err := what(ctx, position); err != nil {
+		log.Debug("that the process lives is not noted", "error", err)
 	}
-	return err == nil
 }
