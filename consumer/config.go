@@ -14,12 +14,12 @@
 //	start.go                   where it begins
 //	admit.go, recover.go       what a worker waits for before a batch, and what it does when one has failed
 //	refused.go                 a partition that can't be read on
-//	ghost.go                   a membership that kafka-go has forgotten
+//	stale.go                   a membership that kafka-go has forgotten
 //	hold.go, status.go         what waits, and where each partition stands
 //	telemetry.go, gauges.go    what is measured
 //
-// Packages below it: internal/wire is the protocol, internal/fetch the buffers. Above it lie replay, which reads ranges
-// beside the group, and cluster, which asks what operators ask.
+// Packages below it: internal/wire is the protocol, internal/fetch the buffers. Above it lie replay, which reads
+// ranges beside the group, and cluster, which asks what operators ask.
 package consumer
 
 import (
@@ -58,10 +58,11 @@ type Config struct {
 	// OnLoss is what happens where messages were deleted before they were read: Continue with what is left
 	// (default), or Hold the partition. Either is reported with the range of offsets.
 	OnLoss Policy
-	// OnReset is what happens where a topic was deleted and created again, or its log is not the one that was read any
-	// more, as after an unclean leader election: Hold the partition (default), or Restart it from where the logs part,
-	// which is the first message of a new topic, and where it is not known exactly. What was seen is a duplicate. A log
-	// that was cut off is held all the same where messages are known by their positions, which others have now.
+	// OnReset is what happens where a topic was deleted and created again, or its log is not the one that was read
+	// any more, as after an unclean leader election: Hold the partition (default), or Restart it from where the logs
+	// part, which is the first message of a new topic, and where it is not known exactly. What was seen is a
+	// duplicate. A log that was cut off is held all the same where messages are known by their positions, which
+	// others have now.
 	OnReset Policy
 	// OnPostgresBehind is what happens where the position in Postgres is lower than the committed offset, as after
 	// a failover or a restore that lost transactions: start from the Position (default), or trust the Committed
@@ -76,15 +77,15 @@ type Config struct {
 	// MaxParked is how many of a partition's messages may be parked for later before the partition is held. Default
 	// 100,000.
 	MaxParked int
-	// Transactions is how many batches are in a transaction at once, in this process. Default 4, or as many as the pool
-	// has connections for: see [handlers.Processor.Connections].
+	// Transactions is how many batches are in a transaction at once, in this process. Default 4, or as many as the
+	// pool has connections for: see [handlers.Processor.Connections].
 	Transactions int
-	// BufferBytes bounds what the process holds of messages: answers of brokers, what is decompressed and fetched ahead,
-	// what is being processed, and what is loaded of parked messages. One message that is larger than half of it may
-	// exceed it, and one batch of a producer as brokers store it. To bound the process limit Go's heap too, which else
-	// grows to twice what it holds: with debug.SetMemoryLimit(BufferBytes + HeapBeside) it takes no more than
-	// BufferBytes, one largest message and 64 MiB, whatever topics hold. `firstseen run` does so by itself. Default
-	// DefaultBufferBytes, and at least 4 MiB.
+	// BufferBytes bounds what the process holds of messages: answers of brokers, what is decompressed and fetched
+	// ahead, what is being processed, and what is loaded of parked messages. One message that is larger than half of
+	// it may exceed it, and one batch of a producer as brokers store it. To bound the process limit Go's heap too,
+	// which else grows to twice what it holds: with debug.SetMemoryLimit(BufferBytes + HeapBeside) it takes no more
+	// than BufferBytes, one largest message and 64 MiB, whatever topics hold. `firstseen run` does so by itself.
+	// Default DefaultBufferBytes, and at least 4 MiB.
 	BufferBytes int
 	// FetchWait is how long a broker waits for new records before it answers. Default 500 ms.
 	FetchWait time.Duration
@@ -109,8 +110,8 @@ type Config struct {
 
 	// Logger gets what an operator should know; never a payload or a key. Default slog.Default().
 	Logger *slog.Logger
-	// MeterProvider measures what is fetched and processed; package dedup/instruments says how. Default OpenTelemetry's
-	// global one, as it is when the Consumer is made.
+	// MeterProvider measures what is fetched and processed; package dedup/instruments says how. Default
+	// OpenTelemetry's global one, as it is when the Consumer is made.
 	MeterProvider metric.MeterProvider
 	// TracerProvider traces each batch in a span that is linked to those that sent its messages, by their headers
 	// traceparent. The span is the Processor's too. Default the global one.

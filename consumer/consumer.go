@@ -216,8 +216,8 @@ func (c *Consumer) member(ctx context.Context, topics map[string]wire.Topic, e *
 		return err
 	}
 	defer c.leave(group, e)
-	var former ghost
-	defer func() { former.lay("") }()
+	var former staleMember
+	defer func() { former.replace("") }()
 	c.life.enter(Joining)
 	for {
 		generation, err := group.Next(ctx)
@@ -227,11 +227,11 @@ func (c *Consumer) member(ctx context.Context, topics map[string]wire.Topic, e *
 		if err != nil {
 			// Calling Next again is all there is to do: the group itself joins again, after its backoff.
 			c.joins.Wait(holds.Kafka, fmt.Errorf("join the group: %w", err))
-			former.appear(ctx, c, err)
+			former.expel(ctx, c, err)
 			continue
 		}
 		c.joins.End()
-		former.lay(generation.MemberID)
+		former.replace(generation.MemberID)
 		s := newSession(c, generation, topics)
 		generation.Start(func(generationEnd context.Context) { s.run(ctx, generationEnd) })
 		<-s.done

@@ -18,7 +18,8 @@ func TestTourLeadsToFunctionsThatAreThere(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root(t), "docs", "TOUR.md"))
 	require.NoError(t, err)
 	stops := regexp.MustCompile(`(?m)^\| \d+ \| (\S+) \| (\S+) \|`).FindAllStringSubmatch(string(text), -1)
-	require.Len(t, stops, 10)
+	require.Greater(t, len(stops), 5)
+	require.LessOrEqual(t, len(stops), 10)
 	seen := map[string]bool{}
 	for _, stop := range stops {
 		file, function := filepath.Join(root(t), stop[1]), stop[2]
