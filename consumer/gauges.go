@@ -118,8 +118,8 @@ func newHoldGauges(m metric.Meter, base []attribute.KeyValue) holdGauges {
 	return holdGauges{of, instruments.Holds.Gauge(m), instruments.HoldAge.Gauge(m)}
 }
 
-// ObserveHolds measures what waits before there is a Consumer, in the name of a group, until stop is called. A Consumer's Run
-// does so itself.
+// ObserveHolds measures what waits before there is a Consumer, in the name of a group, until stop is called. A
+// Consumer's Run does so itself.
 func ObserveHolds(r *holds.Registry, group string) (stop func()) {
 	m := otel.GetMeterProvider().Meter(fetch.Scope)
 	g := newHoldGauges(m, []attribute.KeyValue{instruments.Group.String(group)})

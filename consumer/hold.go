@@ -4,8 +4,8 @@ import (
 	"github.com/firstseen/firstseen/dedup/holds"
 )
 
-// Why a partition waits, as in PartitionStatus.Held and in the log's attribute "hold". Package holds says what each means, and
-// what to do about it.
+// Why a partition waits, as in PartitionStatus.Held and in the log's attribute "hold". Package holds says what each
+// means, and what to do about it.
 const (
 	HeldPostgres    = holds.Postgres
 	HeldReadOnly    = holds.ReadOnly

@@ -38,8 +38,8 @@ func cutOffAt(fake *kfake.Cluster, end int64) {
 	})
 }
 
-// divergeFetches has a fake cluster answer fetches that name a last epoch as a leader with another log does, and tells how
-// many there were.
+// divergeFetches has a fake cluster answer fetches that name a last epoch as a leader with another log does, and
+// tells how many there were.
 func divergeFetches(fake *kfake.Cluster, end int64) *atomic.Int64 {
 	var named atomic.Int64
 	fake.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {

@@ -235,8 +235,8 @@ func TestCorruptBatchHoldsItsPartitionUntilItIsRepaired(t *testing.T) {
 	s.heldBy("", 0)
 }
 
-// Where kafka-go's own farewell gets lost, as in an outage, it comes back as a new member; the group would wait for the old
-// one until its session is over, which is longer than this test waits.
+// Where kafka-go's own farewell gets lost, as in an outage, it comes back as a new member; the group would wait for
+// the old one until its session is over, which is longer than this test waits.
 func TestMemberThatWasForgottenIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	fake := consumertest.NewFake(t)

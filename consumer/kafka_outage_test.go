@@ -13,8 +13,8 @@ import (
 	"github.com/firstseen/firstseen/consumer/consumertest"
 )
 
-// producing writes new messages all the time, and waits out whatever happens to the broker. The returned function ends it
-// and tells how many there are.
+// producing writes new messages all the time, and waits out whatever happens to the broker. The returned function
+// ends it and tells how many there are.
 func (s *stage) producing() (end func() (messages int)) {
 	s.t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(s.addr), kgo.MetadataMinAge(20*time.Millisecond),

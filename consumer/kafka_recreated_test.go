@@ -116,8 +116,8 @@ func TestRecreatedTopicIsNoticedByTheFetch(t *testing.T) {
 	s.effects(100)
 }
 
-// Brokers before 2.8 have no topic IDs: there a topic that ends below the position shows it, or from 2.3 on its leader epoch.
-// Nothing of it is the log that was read.
+// Brokers before 2.8 have no topic IDs: there a topic that ends below the position shows it, or from 2.3 on its
+// leader epoch. Nothing of it is the log that was read.
 func TestTopicThatEndsBelowThePositionIsHeldAndThenReadFromItsFirstMessage(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -27,8 +27,8 @@ import (
 	"github.com/firstseen/firstseen/handlers"
 )
 
-// killerEnv has TestKillerChild be a consumer: it holds broker, group, topic, DSN, the greatest batch, the time between
-// commits, and how many handlers there are: all but the first do nothing.
+// killerEnv has TestKillerChild be a consumer: it holds broker, group, topic, DSN, the greatest batch, the time
+// between commits, and how many handlers there are: all but the first do nothing.
 const killerEnv = "FIRSTSEEN_TEST_KILLER"
 
 const killerAttempts = 3

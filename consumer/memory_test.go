@@ -56,8 +56,8 @@ func spread(each, size int, random bool) func(*stage, *kgo.Client) int {
 	}
 }
 
-// bombs sends a batch with a hundred times as much inside to the first partitions, one for each codec, and messages to the
-// others.
+// bombs sends a batch with a hundred times as much inside to the first partitions, one for each codec, and messages
+// to the others.
 func bombs(s *stage, client *kgo.Client) (messages int) {
 	for i, codec := range []string{"gzip", "snappy", "lz4", "zstd"} {
 		request := kmsg.NewPtrProduceRequest()

@@ -15,8 +15,8 @@ import (
 	"github.com/firstseen/firstseen/handlers"
 )
 
-// drain starts a consumer that may take limit to end, and ends it while its handler is at work in that many transactions, and gives the time that
-// the end took. left asserts that no goroutine of it is left.
+// drain starts a consumer that may take limit to end, and ends it while its handler is at work in that many
+// transactions, and gives the time that the end took. left asserts that no goroutine of it is left.
 func (s *stage) drain(limit time.Duration, transactions int, h handlers.HandlerFunc) (took time.Duration, left func()) {
 	s.t.Helper()
 	entered := make(chan struct{}, 10_000)

@@ -56,8 +56,8 @@ func (w *worker) guardedBy(g *crashguard.Guard) {
 	}
 }
 
-// yield gives up all that the worker has where others lack memory: a partition that is held must not keep them from going
-// on. It is read again after resume.
+// yield gives up all that the worker has where others lack memory: a partition that is held must not keep them from
+// going on. It is read again after resume.
 func (w *worker) yield() {
 	if !w.yielded && w.session.c.memory.Short() {
 		w.rest()

@@ -194,8 +194,8 @@ func TestStandingIsWhatPostgresAndKafkaSay(t *testing.T) {
 	require.EqualValues(t, -1, standing.Partitions[0].Position)
 }
 
-// What lies behind the last stable offset is in a producer's open transaction: nobody can read it yet, and so it is no lag, and
-// a reset to there would skip it.
+// What lies behind the last stable offset is in a producer's open transaction: nobody can read it yet, and so it is
+// no lag, and a reset to there would skip it.
 func TestStandingAndResetEndAtTheLastStableOffset(t *testing.T) {
 	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {

@@ -206,8 +206,8 @@ func (s *session) begin(topic string) error {
 	return err
 }
 
-// forgetGone forgets the positions of partitions that a topic, made anew, does not have any more, where that is decided to be
-// as it should. Nobody would be given them.
+// forgetGone forgets the positions of partitions that a topic, made anew, does not have any more, where that is
+// decided to be as it should. Nobody would be given them.
 func (s *session) forgetGone(topic string) error {
 	now, cfg := s.topics[topic], &s.c.cfg
 	if cfg.OnReset != Restart || now.ID == uuid.Nil {
@@ -348,9 +348,9 @@ func (s *session) commitOften() {
 	}
 }
 
-// commit sends the offsets of finished work to Kafka, as the member of the generation that owns the partitions. A failure
-// loses nothing: the position in Postgres holds, and a later commit covers this one. It is our own request, for kafka-go's has
-// no leader epochs.
+// commit sends the offsets of finished work to Kafka, as the member of the generation that owns the partitions. A
+// failure loses nothing: the position in Postgres holds, and a later commit covers this one. It is our own request,
+// for kafka-go's has no leader epochs.
 func (s *session) commit(ctx context.Context) {
 	ahead := s.offsets.toCommit()
 	if len(ahead) == 0 {

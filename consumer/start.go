@@ -90,8 +90,8 @@ func (w *worker) resolve(ctx context.Context, begin start) (at wire.Reading, hol
 	case found != nil && (!found.Exact || found.At < begin.offset):
 		return w.cutOff(ctx, begin, found)
 	case found != nil:
-		w.log.Warn("the log was cut off below the position, and is read again from before", "position", begin.read.Offset,
-			"parts_at", found.At, "offset", begin.offset)
+		w.log.Warn("the log was cut off below the position, and is read again from before", "position",
+			begin.read.Offset, "parts_at", found.At, "offset", begin.offset)
 	}
 	at.Offset, hold, err = w.within(ctx, begin.offset)
 	if at.Offset != begin.offset {
@@ -100,8 +100,9 @@ func (w *worker) resolve(ctx context.Context, begin start) (at wire.Reading, hol
 	return at, hold, err
 }
 
-// cutOff decides by policy what to do where the log is not the one that was read. Reading on from where the logs part skips
-// nothing, and what was seen is a duplicate. Where that place is not known exactly it is the first message.
+// cutOff decides by policy what to do where the log is not the one that was read. Reading on from where the logs
+// part skips nothing, and what was seen is a duplicate. Where that place is not known exactly it is the first
+// message.
 func (w *worker) cutOff(ctx context.Context, begin start, found *wire.Parting) (at wire.Reading, hold, err error) {
 	earliest, err := w.offsetAt(ctx, wire.EarliestOffset)
 	if err != nil {
@@ -114,8 +115,9 @@ func (w *worker) cutOff(ctx context.Context, begin start, found *wire.Parting) (
 	if !found.Exact || found.At < earliest {
 		at = wire.Reading{Offset: earliest}
 	}
-	reason := fmt.Errorf("the log is not the one that was read up to %d, under the leader epoch %d: they part %s %d, and what follows "+
-		"are other messages, or none (an unclean leader election, or a topic made anew)", begin.read.Offset, *begin.read.Epoch, parts, found.At)
+	reason := fmt.Errorf("the log is not the one that was read up to %d, under the leader epoch %d: they part %s %d, and "+
+		"what follows are other messages, or none (an unclean leader election, or a topic made anew)",
+		begin.read.Offset, *begin.read.Epoch, parts, found.At)
 	if !w.restarts() {
 		return at, w.cutOffHold(reason), nil
 	}
@@ -149,7 +151,8 @@ func (w *worker) within(ctx context.Context, offset int64) (next int64, hold, er
 		w.session.offsets.takeBack(w.partition.TopicPartition)
 		return earliest, nil, nil
 	}
-	return 0, w.cutOffHold(fmt.Errorf("the partition ends at %d, below the position %d: it was cut off or made anew", latest, offset)), nil
+	return 0, w.cutOffHold(fmt.Errorf("the partition ends at %d, below the position %d: it was cut off or made anew",
+		latest, offset)), nil
 }
 
 // restarts says that a log that was cut off is to be read again, and that this skips nothing.
@@ -159,7 +162,8 @@ func (w *worker) restarts() bool {
 
 func (w *worker) cutOffHold(reason error) error {
 	if w.session.c.cfg.OnReset == Restart {
-		reason = fmt.Errorf("%w; it is not read again in spite of on_reset: messages are known by their positions, which others have now", reason)
+		reason = fmt.Errorf("%w; it is not read again in spite of on_reset: messages are known by their positions, which "+
+			"others have now", reason)
 	}
 	return holding.As(HeldCutOff, reason)
 }
@@ -208,7 +212,8 @@ func (f *startFacts) decide() start {
 	recreated := f.hasPosition && f.positionID != uuid.Nil && f.topicID != uuid.Nil && f.positionID != f.topicID
 	switch {
 	case recreated && f.onReset == Restart:
-		return start{offset: wire.EarliestOffset, warn: "the topic was deleted and created again: starting from its first message"}
+		return start{offset: wire.EarliestOffset,
+			warn: "the topic was deleted and created again: starting from its first message"}
 	case recreated:
 		return start{hold: holding.As(HeldTopicReset,
 			fmt.Errorf("the topic was deleted and created again (it was %s and is %s)", f.positionID, f.topicID))}
@@ -222,18 +227,22 @@ func (f *startFacts) decide() start {
 	case f.hasPosition:
 		return start{offset: f.position.Offset, read: f.position}
 	case f.hasCommit:
-		return start{offset: wire.EarliestOffset, warn: "Kafka has a committed offset and Postgres, which knows the topic, no position: " +
-			"Postgres lost it; starting from the first message"}
+		return start{offset: wire.EarliestOffset,
+			warn: "Kafka has a committed offset and Postgres, which knows the topic, no position: " +
+				"Postgres lost it; starting from the first message"}
 	}
 	return start{offset: wire.EarliestOffset} // a partition that was added to the topic
 }
 
 func (f *startFacts) postgresBehind() start {
 	if f.onPostgresBehind == Committed {
-		return start{offset: f.committed.Offset, read: f.committed, warn: fmt.Sprintf("the position in Postgres is behind the committed offset: "+
-			"SKIPPING %d to %d, as configured", f.position.Offset, f.committed.Offset-1)}
+		return start{offset: f.committed.Offset, read: f.committed,
+			warn: fmt.Sprintf("the position in Postgres is behind the committed offset: "+
+				"SKIPPING %d to %d, as configured", f.position.Offset, f.committed.Offset-1)}
 	}
-	return start{offset: f.position.Offset, read: f.position, warn: fmt.Sprintf("the position in Postgres, %d, is behind the committed offset, %d: Postgres was "+
-		"set back, or the group moved forward by hand; starting from the position (to skip on purpose, set on_postgres_behind: committed)",
-		f.position.Offset, f.committed.Offset)}
+	return start{offset: f.position.Offset, read: f.position,
+		warn: fmt.Sprintf("the position in Postgres, %d, is behind the committed offset, %d: Postgres was "+
+			"set back, or the group moved forward by hand; starting from the position (to skip on purpose, set "+
+			"on_postgres_behind: committed)",
+			f.position.Offset, f.committed.Offset)}
 }

@@ -29,7 +29,8 @@ const (
 type Status struct {
 	State State
 	Since time.Time // of the state
-	// KafkaSince is since when no broker has answered any request. Zero: the last request was answered, or none was made.
+	// KafkaSince is since when no broker has answered any request. Zero: the last request was answered, or none was
+	// made.
 	KafkaSince time.Time
 	// Generation is the group's, of the partitions; 0 while there are none.
 	Generation int32
@@ -39,7 +40,8 @@ type Status struct {
 	Rebalances int64
 	// Pauses are what operators have paused in the inbox, as last looked up. Nobody may change the slice.
 	Pauses []dedup.Pause
-	// Holds are what waits in this process, the oldest first: topics, handlers and the group too, and what they wait for.
+	// Holds are what waits in this process, the oldest first: topics, handlers and the group too, and what they wait
+	// for.
 	Holds []holds.Hold
 	// Topics are all that the config names, sorted.
 	Topics []TopicStatus
@@ -63,12 +65,13 @@ type PartitionStatus struct {
 	End           int64 // the last stable offset, as the broker last told it; -1: not known yet
 	HighWatermark int64 // the partition's end, open transactions included; -1: not known yet
 
-	// Lag is how many offsets lie between Next and End. What lies beyond End waits for a producer's open transaction, and
-	// is nobody's lag. -1: not known.
+	// Lag is how many offsets lie between Next and End. What lies beyond End waits for a producer's open
+	// transaction, and is nobody's lag. -1: not known.
 	Lag int64
 	// LagTime is how old the message at Next is, by its timestamp. 0: nothing waits, or it has not been fetched.
 	LagTime time.Duration
-	// CaughtUp says that everything below End is processed. Transaction markers and gaps of compaction are no messages.
+	// CaughtUp says that everything below End is processed. Transaction markers and gaps of compaction are no
+	// messages.
 	CaughtUp bool
 
 	// Held says why the partition waits, by one of the codes Held...; empty: it does not.

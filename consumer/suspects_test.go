@@ -54,8 +54,8 @@ func rogue(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 	return err
 }
 
-// rogues makes messages "0", "1", …, but for some, whose values are given by their place. Each has a key of its own, but
-// the last two, which have that of the first of those.
+// rogues makes messages "0", "1", …, but for some, whose values are given by their place. Each has a key of its own,
+// but the last two, which have that of the first of those.
 func (s *stage) rogues(n int, values map[int]string) {
 	s.t.Helper()
 	rs := make([]*kgo.Record, n)
@@ -328,7 +328,8 @@ func TestABatchIsHalvedAfterATimeOutInItsCommit(t *testing.T) {
 	require.Zero(t, s.count(`select sum(attempts) from firstseen.inbox`))
 }
 
-// The killer dies for the handler whose doing it is: the other one, which has other attempts, is done with the message.
+// The killer dies for the handler whose doing it is: the other one, which has other attempts, is done with the
+// message.
 func TestAKillerWithTwoHandlersIsGivenUpByTheOneThatDies(t *testing.T) {
 	t.Parallel()
 	s := newKillerStage(t)

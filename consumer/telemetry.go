@@ -27,8 +27,8 @@ const (
 	failedAbandoned  = "abandoned"   // it did not end in time when the partitions were given up
 )
 
-// telemetry is what a Consumer, or a Reader, measures and traces with. The attributes of what is counted for each batch
-// are made once.
+// telemetry is what a Consumer, or a Reader, measures and traces with. The attributes of what is counted for each
+// batch are made once.
 type telemetry struct {
 	tracer trace.Tracer
 	meter  metric.Meter

@@ -21,7 +21,8 @@ import (
 	"github.com/firstseen/firstseen/consumer/internal/wire/wiretest"
 )
 
-// A default broker takes the years before Postgres' first, and -1 for none; of the future only an hour, since Kafka 4.0.
+// A default broker takes the years before Postgres' first, and -1 for none; of the future only an hour, since Kafka
+// 4.0.
 func TestNothingWaitsForATimestampAndItIsPublishedAsItCame(t *testing.T) {
 	t.Parallel()
 	const first = 1_700_000_000_123
@@ -53,8 +54,8 @@ func TestNothingWaitsForATimestampAndItIsPublishedAsItCame(t *testing.T) {
 	require.Zero(t, want)
 }
 
-// produceStamped writes two messages with each of the timestamps, one for the inbox and one that dies, and gives the number of
-// timestamps.
+// produceStamped writes two messages with each of the timestamps, one for the inbox and one that dies, and gives the
+// number of timestamps.
 func (g *grave) produceStamped(texts map[int64]string) int {
 	for number := range texts {
 		for _, key := range []string{"n2", "dies"} {

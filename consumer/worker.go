@@ -148,10 +148,12 @@ func (w *worker) attempt(n int, next int64) error {
 		w.parkedSince = time.Now()
 	}
 	if result.Conflicts > 0 {
-		w.log.Warn("messages came under IDs that were seen with another content; the first ones stand", "conflicts", result.Conflicts)
+		w.log.Warn("messages came under IDs that were seen with another content; the first ones stand", "conflicts",
+			result.Conflicts)
 	}
 	if result.Buried > 0 {
-		w.log.Warn("copies of dead letters came; redrive the dead letters to have them handled", "copies", result.Buried)
+		w.log.Warn("copies of dead letters came; redrive the dead letters to have them handled", "copies",
+			result.Buried)
 	}
 	return nil
 }
