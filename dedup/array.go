@@ -14,29 +14,34 @@ import (
 // array builds a one-dimensional Postgres array in its binary format (array_send in the Postgres source), so
 // that a batch costs one buffer a column and no allocation a row.
 type array struct {
-	buf   []byte
-	n     int
-	nulls int
+	pieces
+	element uint32 // type
+	n       int
+	nulls   int
 }
 
-const arrayHeader = 20 // dimensions, null flag, element type, length, lower bound
+const (
+	arrayHeader = 20 // dimensions, null flag, element type, length, lower bound
+	emptyArray  = "\x00\x00\x00\x01" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x01"
+)
 
 func (a *array) reset(element uint32) {
-	a.n, a.nulls = 0, 0
-	a.buf = append(a.buf[:0], make([]byte, arrayHeader)...)
-	binary.BigEndian.PutUint32(a.buf[0:], 1)
+	a.element, a.n, a.nulls = element, 0, 0
+	a.pieces.reset(emptyArray)
 	binary.BigEndian.PutUint32(a.buf[8:], element)
-	binary.BigEndian.PutUint32(a.buf[16:], 1)
 }
 
-// bytes is the finished array; it stays valid until the next reset.
-func (a *array) bytes() []byte {
+// finish completes the array; it stays valid until the next reset.
+func (a *array) finish() *pieces {
 	if a.nulls > 0 {
 		binary.BigEndian.PutUint32(a.buf[4:], 1)
 	}
 	binary.BigEndian.PutUint32(a.buf[12:], uint32(a.n))
-	return a.buf
+	return &a.pieces
 }
+
+// bytes is the finished array in one.
+func (a *array) bytes() []byte { return a.finish().whole() }
 
 func (a *array) length(n int) {
 	a.n++
@@ -70,8 +75,8 @@ func (a *array) bytea(v []byte) {
 		a.null()
 		return
 	}
-	a.length(len(v))
-	a.buf = append(a.buf, v...)
+	a.n++
+	a.sized(v)
 }
 
 // text writes an empty string as null.
@@ -94,10 +99,8 @@ func (a *array) headers(hs []Header) {
 		a.null()
 		return
 	}
-	at := len(a.buf)
-	a.length(0)
-	a.buf = AppendHeaders(a.buf, hs)
-	binary.BigEndian.PutUint32(a.buf[at:], uint32(len(a.buf)-at-4))
+	a.n++
+	a.pieces.headers(hs)
 }
 
 // timestamp writes the message's time, and none as null.
@@ -132,16 +135,45 @@ type (
 )
 
 var arrayTypes = []struct {
-	name  string
-	oid   uint32
-	value any
+	name    string
+	element uint32
+	oid     uint32
+	value   any
 }{
-	{"_int4", pgtype.Int4ArrayOID, int32Array(nil)},
-	{"_int8", pgtype.Int8ArrayOID, int64Array(nil)},
-	{"_uuid", pgtype.UUIDArrayOID, uuidArray(nil)},
-	{"_text", pgtype.TextArrayOID, textArray(nil)},
-	{"_bytea", pgtype.ByteaArrayOID, byteaArray(nil)},
-	{"_timestamptz", pgtype.TimestamptzArrayOID, timestampArray(nil)},
+	{"_int4", pgtype.Int4OID, pgtype.Int4ArrayOID, int32Array(nil)},
+	{"_int8", pgtype.Int8OID, pgtype.Int8ArrayOID, int64Array(nil)},
+	{"_uuid", pgtype.UUIDOID, pgtype.UUIDArrayOID, uuidArray(nil)},
+	{"_text", pgtype.TextOID, pgtype.TextArrayOID, textArray(nil)},
+	{"_bytea", pgtype.ByteaOID, pgtype.ByteaArrayOID, byteaArray(nil)},
+	{"_timestamptz", pgtype.TimestamptzOID, pgtype.TimestamptzArrayOID, timestampArray(nil)},
+}
+
+// oid is the array's type.
+func (a *array) oid() uint32 {
+	for _, t := range arrayTypes {
+		if t.element == a.element {
+			return t.oid
+		}
+	}
+	return 0
+}
+
+// parameter is the finished array as a parameter of pgx.
+func (a *array) parameter() any {
+	b := a.bytes()
+	switch a.element {
+	case pgtype.Int4OID:
+		return int32Array(b)
+	case pgtype.Int8OID:
+		return int64Array(b)
+	case pgtype.UUIDOID:
+		return uuidArray(b)
+	case pgtype.TextOID:
+		return textArray(b)
+	case pgtype.TimestamptzOID:
+		return timestampArray(b)
+	}
+	return byteaArray(b)
 }
 
 // registerTypes teaches a connection the array parameters, and UUIDs, once.

@@ -1,9 +1,13 @@
 package dedup
 
 import (
+	"context"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/firstseen/firstseen/dedup/internal/handlertx"
 )
 
 // UnnestColumns is a from item for what Columns gives, as the parameters $1 to $10: one row a message, under the
@@ -21,10 +25,29 @@ const UnnestColumns = `unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5
 // Keys and payloads are byte exact, null and empty kept apart; headers are as [AppendHeaders] encodes them, and no
 // headers are null, like an empty raw ID and a zero timestamp; the raw timestamp is left out. The arrays are encoded
 // already: they work in the transaction that handlers are given, in all of pgx's query modes. They are copies, and
-// stay valid when the messages do not.
+// stay valid when the messages do not. [ExecColumns] makes none of what is large.
 func Columns(ms []Message) []any {
+	return (&statement{args: columnsOf(ms, true)}).parameters()
+}
+
+// ExecColumns runs a statement with [Columns] of messages as its parameters, and nobody reads its rows. In the
+// transaction that handlers are given it writes large ones to the connection from where they are: Exec with Columns
+// takes five times as much memory as a large message. In another transaction it is Exec.
+func ExecColumns(ctx context.Context, tx pgx.Tx, sql string, ms []Message) error {
+	s := statement{sql, columnsOf(ms, false)}
+	t, ok := tx.(*handlertx.Tx)
+	if !ok || !streams(tx.Conn(), s) {
+		_, err := tx.Exec(ctx, sql, s.parameters()...)
+		return err
+	}
+	return t.Do(func(conn *pgx.Conn) error { return stream(ctx, conn.PgConn(), s) })
+}
+
+// columnsOf are the arrays; copied: large values are copied to them too.
+func columnsOf(ms []Message, copied bool) []any {
 	var ids, raws, tenants, topics, partitions, offsets, times, keys, values, headers array
-	keyBytes, valueBytes, headerBytes := sizes(ms)
+	keys.copied, values.copied, headers.copied = copied, copied, copied
+	keyBytes, valueBytes, headerBytes := sizes(ms, copied)
 	ids.grow(pgtype.UUIDOID, len(ms), 16*len(ms))
 	raws.grow(pgtype.TextOID, len(ms), 0)
 	tenants.grow(pgtype.TextOID, len(ms), 0)
@@ -48,9 +71,7 @@ func Columns(ms []Message) []any {
 		values.bytea(m.Value)
 		headers.headers(m.Headers)
 	}
-	return []any{uuidArray(ids.bytes()), textArray(raws.bytes()), textArray(tenants.bytes()),
-		textArray(topics.bytes()), int32Array(partitions.bytes()), int64Array(offsets.bytes()),
-		timestampArray(times.bytes()), byteaArray(keys.bytes()), byteaArray(values.bytes()), byteaArray(headers.bytes())}
+	return []any{&ids, &raws, &tenants, &topics, &partitions, &offsets, &times, &keys, &values, &headers}
 }
 
 // grow starts an array with room for n elements of size bytes together.
@@ -59,12 +80,19 @@ func (a *array) grow(element uint32, n, size int) {
 	a.reset(element)
 }
 
-func sizes(ms []Message) (keys, values, headers int) {
+// sizes are about what arrays hold of messages.
+func sizes(ms []Message, copied bool) (keys, values, headers int) {
+	held := func(v []byte) int {
+		if len(v) >= largeBytes && !copied {
+			return 0
+		}
+		return len(v)
+	}
 	for i := range ms {
-		keys += len(ms[i].Key)
-		values += len(ms[i].Value)
+		keys += held(ms[i].Key)
+		values += held(ms[i].Value)
 		for _, h := range ms[i].Headers {
-			headers += 8 + len(h.Key) + len(h.Value)
+			headers += 8 + len(h.Key) + held(h.Value)
 		}
 	}
 	return keys, values, headers

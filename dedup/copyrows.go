@@ -8,27 +8,17 @@ import (
 )
 
 // copyRows builds inbox rows in COPY's binary format (Postgres manual, "COPY", File Formats): the cheapest way
-// there is to bring rows to Postgres, and byte for byte. Large values are not copied to it.
+// there is to bring rows to Postgres, and byte for byte.
 type copyRows struct {
-	buf   []byte
-	large []largeValue
-	n     int
+	pieces
+	n int
 }
-
-// largeValue stands in the rows before what is at an offset of buf.
-type largeValue struct {
-	at    int
-	value []byte
-}
-
-// largeBytes is from where on a value is not copied.
-const largeBytes = 64 << 10
 
 const copyHeader = "PGCOPY\n\xff\r\n\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00"
 
 func (c *copyRows) reset() {
-	c.n, c.large = 0, nil
-	c.buf = append(c.buf[:0], copyHeader...)
+	c.n = 0
+	c.pieces.reset(copyHeader)
 }
 
 // reader gives the finished stream; the rows stay valid until the next reset.
@@ -38,12 +28,10 @@ func (c *copyRows) reader() io.Reader {
 		return bytes.NewReader(c.buf)
 	}
 	var parts []io.Reader
-	at := 0
-	for _, l := range c.large {
-		parts = append(parts, bytes.NewReader(c.buf[at:l.at]), bytes.NewReader(l.value))
-		at = l.at
+	for part := range c.all {
+		parts = append(parts, bytes.NewReader(part))
 	}
-	return io.MultiReader(append(parts, bytes.NewReader(c.buf[at:]))...)
+	return io.MultiReader(parts...)
 }
 
 // inboxColumns is the number of columns in the store's COPY statement, which add must match.
@@ -56,15 +44,19 @@ func (c *copyRows) add(e *Entry, seq int64) {
 	c.buf = binary.BigEndian.AppendUint16(c.buf, inboxColumns)
 	c.int64(seq)
 	c.int32(e.Scope)
-	c.bytes(m.ID[:])
+	c.sized(m.ID[:])
 	c.text(m.RawID)
 	c.string(m.Topic)
 	c.int32(m.Partition)
 	c.int64(m.Offset)
 	c.timestamp(m)
-	c.bytes(m.Key)
-	c.headers(m.Headers)
-	c.bytes(m.Value)
+	c.sized(m.Key)
+	if len(m.Headers) == 0 {
+		c.null()
+	} else {
+		c.headers(m.Headers)
+	}
+	c.sized(m.Value)
 }
 
 func (c *copyRows) null() { c.buf = append(c.buf, 0xff, 0xff, 0xff, 0xff) }
@@ -75,20 +67,6 @@ func (c *copyRows) int32(v int32) {
 
 func (c *copyRows) int64(v int64) {
 	c.buf = binary.BigEndian.AppendUint64(append(c.buf, 0, 0, 0, 8), uint64(v))
-}
-
-// bytes keeps nil (null) and empty apart.
-func (c *copyRows) bytes(v []byte) {
-	if v == nil {
-		c.null()
-		return
-	}
-	c.buf = binary.BigEndian.AppendUint32(c.buf, uint32(len(v)))
-	if len(v) >= largeBytes {
-		c.large = append(c.large, largeValue{len(c.buf), v})
-		return
-	}
-	c.buf = append(c.buf, v...)
 }
 
 // text writes an empty string as null.
@@ -117,17 +95,6 @@ func (c *copyRows) timestamp(m *Message) {
 		return
 	}
 	c.int64(number)
-}
-
-// headers writes a message's headers as AppendHeaders encodes them, and none as null.
-func (c *copyRows) headers(hs []Header) {
-	if len(hs) == 0 {
-		c.null()
-		return
-	}
-	at := len(c.buf)
-	c.buf = AppendHeaders(append(c.buf, 0, 0, 0, 0), hs)
-	binary.BigEndian.PutUint32(c.buf[at:], uint32(len(c.buf)-at-4))
 }
 
 var postgresEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -20,17 +20,9 @@ const nullLength = 0xFFFFFFFF
 // There is no count and no end mark: the headers end where the bytes do, and no headers are no bytes.
 // A list of headers has exactly one encoding. Keys and values are shorter than 2 GiB, as Kafka has it.
 func AppendHeaders(dst []byte, hs []Header) []byte {
-	for _, h := range hs {
-		dst = binary.BigEndian.AppendUint32(dst, uint32(len(h.Key)))
-		dst = append(dst, h.Key...)
-		if h.Value == nil {
-			dst = binary.BigEndian.AppendUint32(dst, nullLength)
-			continue
-		}
-		dst = binary.BigEndian.AppendUint32(dst, uint32(len(h.Value)))
-		dst = append(dst, h.Value...)
-	}
-	return dst
+	p := pieces{buf: dst, copied: true}
+	p.list(hs)
+	return p.buf
 }
 
 // DecodeHeaders reads what AppendHeaders wrote. No bytes are no headers (nil). The values are slices of

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -64,7 +63,8 @@ func (t *Tx) positionID() *int32 {
 }
 
 const (
-	parkSQL            = `select firstseen.park($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`
+	parkSQL = `select firstseen.park($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
+		$17)`
 	setApartSQL        = `select firstseen.set_apart($1, $2)`
 	burySQL            = `select firstseen.bury($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`
 	recordConflictsSQL = `select firstseen.record_conflicts($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
@@ -85,34 +85,43 @@ func (t *Tx) settle(ctx context.Context) error {
 			dead = append(dead, e)
 		}
 	}
-	q := &pgx.Batch{}
-	q.Queue(t.session.role)
-	if len(parked) > 0 {
-		q.Queue(t.store.db.SQL(parkSQL), append([]any{t.positionID()}, parkColumns(parked)...)...)
+	statements := []statement{{sql: t.session.role}}
+	add := func(sql string, args []any) {
+		statements = append(statements, statement{t.store.db.SQL(sql), args})
 	}
-	if scopes, lanes := apart(parked); scopes != nil {
-		q.Queue(t.store.db.SQL(setApartSQL), scopes, lanes)
+	if len(parked) > 0 {
+		add(parkSQL, append([]any{t.positionID()}, parkColumns(parked)...))
+	}
+	if lanes := apart(parked); lanes != nil {
+		add(setApartSQL, lanes)
 	}
 	if len(dead) > 0 {
-		q.Queue(t.store.db.SQL(burySQL), buryColumns(dead)...)
+		add(burySQL, buryColumns(dead))
 	}
 	if len(conflicts) > 0 {
-		q.Queue(t.store.db.SQL(recordConflictsSQL), conflictColumns(conflicts)...)
+		add(recordConflictsSQL, conflictColumns(conflicts))
 	}
-	if q.Len() == 1 {
+	if len(statements) == 1 {
 		return nil
 	}
-	return t.conn.SendBatch(ctx, q).Close()
+	return run(ctx, t.conn.Conn(), statements...)
 }
 
 // apart are the lanes of entries that are to be handled by themselves; nil: there are none.
-func apart(parked []*Entry) (scopes []int32, lanes []uuid.UUID) {
+func apart(parked []*Entry) []any {
+	var scopes, lanes array
+	scopes.reset(pgtype.Int4OID)
+	lanes.reset(pgtype.UUIDOID)
 	for _, e := range parked {
 		if e.Alone {
-			scopes, lanes = append(scopes, e.Scope), append(lanes, e.Lane)
+			scopes.int32(e.Scope)
+			lanes.uuid(e.Lane)
 		}
 	}
-	return scopes, lanes
+	if scopes.n == 0 {
+		return nil
+	}
+	return []any{&scopes, &lanes}
 }
 
 func parkColumns(entries []*Entry) []any {
@@ -122,7 +131,7 @@ func parkColumns(entries []*Entry) []any {
 	for _, e := range entries {
 		due.int64(e.Due.Milliseconds())
 	}
-	return append([]any{scopes, lanes, attempts, int64Array(due.bytes()), reasons, errs}, contentColumns(entries)...)
+	return append([]any{scopes, lanes, attempts, &due, reasons, errs}, contentColumns(entries)...)
 }
 
 func buryColumns(entries []*Entry) []any {
@@ -140,10 +149,10 @@ func conflictColumns(entries []*Entry) []any {
 	}
 	content := contentColumns(entries)
 	content = append(content[:1:1], content[2:]...) // conflicts keep no raw ID
-	return append([]any{int32Array(scopes.bytes()), byteaArray(fingerprints.bytes())}, content...)
+	return append([]any{&scopes, &fingerprints}, content...)
 }
 
-func failureColumns(entries []*Entry) (scopes, lanes, attempts, reasons, errs any) {
+func failureColumns(entries []*Entry) (scopes, lanes, attempts, reasons, errs *array) {
 	var s, l, a, r, e array
 	s.grow(pgtype.Int4OID, len(entries), 4*len(entries))
 	l.grow(pgtype.UUIDOID, len(entries), 16*len(entries))
@@ -157,7 +166,7 @@ func failureColumns(entries []*Entry) (scopes, lanes, attempts, reasons, errs an
 		r.text(entry.Reason)
 		e.text(entry.Error)
 	}
-	return int32Array(s.bytes()), uuidArray(l.bytes()), int32Array(a.bytes()), textArray(r.bytes()), textArray(e.bytes())
+	return &s, &l, &a, &r, &e
 }
 
 // contentColumns are the messages themselves, without their tenants, which their scopes say, and with their raw
@@ -172,6 +181,6 @@ func contentColumns(entries []*Entry) []any {
 	for i := range ms {
 		numbers.number(&ms[i])
 	}
-	columns := Columns(ms)
-	return append(append(columns[:2:2], columns[3:]...), int64Array(numbers.bytes()))
+	columns := columnsOf(ms, false)
+	return append(append(columns[:2:2], columns[3:]...), &numbers)
 }

@@ -63,7 +63,7 @@ func CheckFunction(ctx context.Context, pool *pgxpool.Pool, schema, function, ro
 
 // HandleBatch calls the function.
 func (s *SQL) HandleBatch(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
-	_, err := tx.Exec(ctx, s.statement, dedup.Columns(ms)...)
+	err := dedup.ExecColumns(ctx, tx, s.statement, ms)
 	switch {
 	case err == nil:
 		return nil

@@ -151,6 +151,15 @@ func (t *Tx) Begin(ctx context.Context) (pgx.Tx, error) {
 	return &Tx{Tx: nested, gate: t.gate, role: t.role, savepoint: true}, nil
 }
 
+// Do does something on the connection as a statement would be run.
+func (t *Tx) Do(do func(*pgx.Conn) error) error {
+	if err := t.enter(); err != nil {
+		return err
+	}
+	defer t.gate.leave()
+	return do(t.Conn())
+}
+
 func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	if err := t.enter(); err != nil {
 		return pgconn.CommandTag{}, err
