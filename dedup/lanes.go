@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -57,19 +58,32 @@ const idleLimit = `select set_config('idle_in_transaction_session_timeout', $1, 
 // LoadBytes is what LoadLanes reads of keys, headers and payloads at most, where nothing less is asked for.
 const LoadBytes = 16 << 20
 
-// loadLanesSQL looks for a message's raw timestamp only where it has no other.
+// loadLanesSQL gives contents of up to $6 bytes and the sizes of all. It looks for a message's raw timestamp only
+// where it has no other.
 var loadLanesSQL = `select m.scope_id, m.lane, m.message_id, m.raw_id, m.topic, m."partition", m."offset", ` +
 	db.TimestampNumber("m.produced_at", `(select p.raw_timestamp from firstseen.parked p where m.produced_at is null
 		and p.scope_id = m.scope_id and p.lane = m.lane and p."offset" = m."offset" and p.message_id = m.message_id)`) + `,
-		m.attempts, m.parked_at, m.key, m.headers, m.payload
+		m.attempts, m.parked_at, octet_length(m.key), octet_length(m.headers), octet_length(m.payload),
+		case when octet_length(m.key) <= $6 then m.key end, case when octet_length(m.headers) <= $6 then m.headers end,
+		case when octet_length(m.payload) <= $6 then m.payload end
 	from firstseen.load_lanes($1, $2, $3, $4, $5) m`
 
 // LoadLanes opens a transaction on claimed lanes and reads up to each of the first messages of every lane, in order.
 // Where that is more than so many bytes, 0 standing for LoadBytes, the last lanes get fewer or none. The first
-// message comes however large it is. The transaction's entries are in the batch that it returns; who handles them
-// sets their State, Attempts, Reason, Error and Due, or leaves one that was not tried Parked as it came, and ends
-// the transaction like Accept's. Lanes that somebody else has taken since are left out.
+// message comes however large it is; what is large of it, or of others, comes by [Tx.LoadRest] only. The
+// transaction's entries are in the batch that it returns; who handles them sets their State, Attempts, Reason, Error
+// and Due, or leaves one that was not tried Parked as it came, and ends the transaction like Accept's. Lanes that
+// somebody else has taken since are left out.
 func (s *Store) LoadLanes(ctx context.Context, claims []Claim, each, bytes int) (*Tx, *Batch, error) {
+	return s.loadLanes(ctx, claims, each, cmp.Or(bytes, LoadBytes), sliceBytes)
+}
+
+// LockLanes is LoadLanes of the first message of every lane, without key, headers and payload.
+func (s *Store) LockLanes(ctx context.Context, claims []Claim) (*Tx, *Batch, error) {
+	return s.loadLanes(ctx, claims, 1, math.MaxInt64, -1)
+}
+
+func (s *Store) loadLanes(ctx context.Context, claims []Claim, each, bytes, content int) (*Tx, *Batch, error) {
 	conn, err := s.db.Pool.Acquire(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("load lanes: %w", err)
@@ -86,9 +100,8 @@ func (s *Store) LoadLanes(ctx context.Context, claims []Claim, each, bytes int) 
 	q := &pgx.Batch{}
 	q.BeginTx(db.Pinned)
 	q.Queue(idleLimit, strconv.FormatInt(s.cfg.IdleAfter.Milliseconds(), 10))
-	q.Queue(s.db.SQL(loadLanesSQL), append(claimColumns(claims), each, cmp.Or(bytes, LoadBytes))...).Query(func(rows pgx.Rows) error {
-		return tx.readLanes(rows, claims)
-	})
+	q.Queue(s.db.SQL(loadLanesSQL), append(claimColumns(claims), each, bytes, content)...).
+		Query(func(rows pgx.Rows) error { return tx.readLanes(rows, claims) })
 	q.Queue(savepoint.Keep())
 	err = db.Answered(ctx, s.answerTo(LoadBytes), func(ctx context.Context) error {
 		results := conn.SendBatch(ctx, q)
@@ -131,8 +144,9 @@ func (t *Tx) readLanes(rows pgx.Rows, claims []Claim) error {
 		var offset, timestamp *int64
 		var parked *time.Time
 		var headers []byte
+		var sizes [3]*int32
 		err := rows.Scan(&e.Scope, &e.Lane, &id, &raw, &topic, &partition, &offset, &timestamp, &attempts, &parked,
-			&m.Key, &headers, &m.Value)
+			&sizes[0], &sizes[1], &sizes[2], &m.Key, &headers, &m.Value)
 		if err != nil {
 			return err
 		}
@@ -151,6 +165,7 @@ func (t *Tx) readLanes(rows pgx.Rows, claims []Claim) error {
 			m.Stamp(*timestamp)
 		}
 		t.batch.Entries = append(t.batch.Entries, e)
+		t.leaveOut(sizes, m.Key == nil, headers == nil, m.Value == nil)
 	}
 	t.lanes = held
 	return rows.Err()
@@ -290,16 +305,13 @@ func (t *Tx) finishLanes(ctx context.Context) error {
 		reasons.text(e.Reason)
 		errs.text(e.Error)
 	}
-	args := []any{int32Array(scopes.bytes()), uuidArray(lanes.bytes()), int64Array(offsets.bytes()),
-		uuidArray(ids.bytes()),
-		int32Array(results.bytes()), int32Array(attempts.bytes()), textArray(reasons.bytes()), textArray(errs.bytes())}
-	q := &pgx.Batch{}
-	q.Queue(t.session.role)
-	q.Queue(t.store.db.SQL(finishLanesSQL), append(args, t.laneColumns(due)...)...)
-	if scopes, lanes := apart(parked); scopes != nil {
-		q.Queue(t.store.db.SQL(setApartSQL), scopes, lanes)
+	args := []any{&scopes, &lanes, &offsets, &ids, &results, &attempts, &reasons, &errs}
+	statements := []statement{{sql: t.session.role},
+		{t.store.db.SQL(finishLanesSQL), append(args, t.laneColumns(due)...)}}
+	if lanes := apart(parked); lanes != nil {
+		statements = append(statements, statement{t.store.db.SQL(setApartSQL), lanes})
 	}
-	return t.conn.SendBatch(ctx, q).Close()
+	return run(ctx, t.conn.Conn(), statements...)
 }
 
 func (e *Entry) result() int32 {
@@ -324,5 +336,5 @@ func (t *Tx) laneColumns(due map[Claim]int64) []any {
 		lanes.uuid(l.Lane)
 		dues.int64(due[Claim{Scope: l.Scope, Lane: l.Lane}])
 	}
-	return []any{int32Array(scopes.bytes()), uuidArray(lanes.bytes()), int64Array(dues.bytes())}
+	return []any{&scopes, &lanes, &dues}
 }

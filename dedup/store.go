@@ -10,9 +10,9 @@
 //
 // In reading order: message.go; store.go (opening) with rights.go and pool.go; scope.go and position.go (what a
 // batch is accepted into, and who owns it), accept.go, settle.go and tx.go (one transaction from its begin to its
-// commit), internal/handlertx and session.go (what handlers get of it, and leave behind); ordering.go and lanes.go (what
-// waits); look.go (accept without effect), pause.go and holds.go (what is read and told by the way); names.go; and
-// how values travel: columns.go, array.go, copyrows.go, headers.go, uuidcodec.go.
+// commit), internal/handlertx and session.go (what handlers get of it, and leave behind); ordering.go, lanes.go and
+// rest.go (what waits); look.go (accept without effect), pause.go and holds.go (what is read and told by the way);
+// names.go; and how values travel: columns.go, statements.go, array.go, copyrows.go, pieces.go, headers.go, uuidcodec.go.
 package dedup
 
 import (

@@ -41,6 +41,7 @@ type Tx struct {
 	hasLanes bool
 	seq      int64   // the number of the batch's first new message
 	lanes    []Claim // of a lane worker's transaction; nil for a batch's
+	rest     []part  // of its messages, that was not loaded
 }
 
 // Handler is the transaction as handlers get it: they can do anything in it but end it.

@@ -60,7 +60,6 @@ type Config struct {
 // Processor processes batches, each in one transaction. It is safe for concurrent use; the batches of one
 // partition must come one after the other.
 type Processor struct {
-	large    turn // held while parked messages are loaded, and by who has a large message in hand
 	memory   *memory.Account
 	cfg      Config
 	wakes    wakes
@@ -107,7 +106,7 @@ func NewProcessor(cfg Config) (*Processor, error) {
 		return nil, fmt.Errorf("new processor: a store and at least one handler are required")
 	}
 	cfg = cfg.WithDefaults()
-	p := &Processor{cfg: cfg, large: make(turn, 1), wakes: newWakes(cfg.Handlers.all),
+	p := &Processor{cfg: cfg, wakes: newWakes(cfg.Handlers.all),
 		work: newWork(cfg.Handlers.all, cfg.Holds), telemetry: newTelemetry(cfg),
 		circuits: make(map[*registered]*circuit, len(cfg.Handlers.all))}
 	p.pauses.now.Store(&paused{changed: make(chan struct{})})

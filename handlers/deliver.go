@@ -183,7 +183,7 @@ func (d *dispatcher) claim(ctx, calls context.Context) error {
 func (d *dispatcher) peek(ctx context.Context, claims []dedup.Claim) (map[laneOf]*dedup.Message, *loan, error) {
 	tx, batch, lent, err := d.p.load(ctx, claims, 1)
 	if err != nil {
-		return nil, &loan{large: func() {}}, err
+		return nil, &loan{}, err
 	}
 	tx.Rollback(ctx)
 	found := make(map[laneOf]*dedup.Message, len(batch.Entries))

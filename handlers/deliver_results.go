@@ -8,24 +8,22 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 )
 
-// writeBytes bounds the messages that are written down in one transaction, well below what it can load.
-const writeBytes = 8 << 20
-
 // writeDown settles the calls that have ended, and gives back the lanes of those that were not made. What Postgres does
 // not take now stays for the next time, until its lease ends: then another worker may have the lane, and the message is
 // delivered again.
 func (d *dispatcher) writeDown(ctx context.Context) error {
 	d.ended = slices.DeleteFunc(d.ended, d.isOver)
-	for len(d.ended) > 0 {
-		n := d.portion()
-		if err := d.settle(ctx, d.ended[:n]); err != nil {
-			return err
-		}
-		for _, call := range d.ended[:n] {
-			call.loan.give()
-		}
-		d.ended = slices.Delete(d.ended, 0, n)
+	if len(d.ended) == 0 {
+		return nil
 	}
+	if err := d.settle(ctx, d.ended); err != nil {
+		return err
+	}
+	for _, call := range d.ended {
+		call.loan.give()
+	}
+	clear(d.ended)
+	d.ended = d.ended[:0]
 	return nil
 }
 
@@ -45,20 +43,6 @@ func (d *dispatcher) lost(call *delivery) {
 	d.log.Warn("the outcome of a call was not written down in time: it is made again", "message", place(call.message))
 }
 
-// portion counts the first calls that fit into one transaction, one at least.
-func (d *dispatcher) portion() int {
-	size := 0
-	for i, call := range d.ended {
-		if call.message != nil {
-			size += call.message.Size()
-		}
-		if i > 0 && size > writeBytes {
-			return i
-		}
-	}
-	return len(d.ended)
-}
-
 // settle writes down how calls ended, in one transaction.
 func (d *dispatcher) settle(ctx context.Context, calls []*delivery) error {
 	ctx, cancel := context.WithTimeout(ctx, laneLease)
@@ -72,7 +56,7 @@ func (d *dispatcher) settle(ctx context.Context, calls []*delivery) error {
 			return err
 		}
 	}
-	tx, batch, err := d.p.cfg.Store.LoadLanes(ctx, claims, 1, 0)
+	tx, batch, err := d.p.cfg.Store.LockLanes(ctx, claims)
 	if err != nil {
 		return err
 	}

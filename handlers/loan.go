@@ -16,7 +16,6 @@ func (p *Processor) Draw(account *memory.Account) { p.memory = account }
 type loan struct {
 	account *memory.Account // nil: nobody counts
 	bytes   int
-	large   func() // lets others load large messages
 }
 
 // entryBytes is about what a parked message takes beside its key, value and headers.
@@ -24,67 +23,62 @@ const entryBytes = 1 << 10
 
 var errMemory = errors.New("all memory for messages is in use")
 
-// largeBytes is from where on a message is large: on its way to Postgres the driver has up to three copies of it, which
-// nobody counts.
-const largeBytes = 4 << 20
+// memoryPatience is how long lanes wait for memory: not as long as their lease, in which nobody else takes them.
+const memoryPatience = laneLease / 2
 
-// largeTurn has a batch with a large message wait for others that are in hand, as long as these don't take too long.
-func (p *Processor) largeTurn(ctx context.Context, ms []dedup.Message) (end func()) {
-	for i := range ms {
-		if p.memory != nil && len(ms[i].Value) >= largeBytes {
-			end, _ = p.large.take(ctx, laneLease)
-			return end
-		}
-	}
-	return func() {}
-}
-
-// load takes memory, reads the first messages of claimed lanes, and gives back what they did not need. That the first
-// of them may be larger than what was taken only Postgres knows: while one is, no other lane worker of the process
-// loads any.
+// load reads the first messages of claimed lanes, within the memory that it takes for them beforehand. How large they
+// are only Postgres knows: what is large of them comes last, and what is not needed is given back.
 func (p *Processor) load(ctx context.Context, claims []dedup.Claim, each int) (*dedup.Tx, *dedup.Batch, *loan, error) {
-	l := &loan{account: p.memory, large: func() {}}
+	l := &loan{account: p.memory}
+	most := 0
 	if l.account != nil {
-		l.bytes = max(1, min(dedup.LoadBytes, l.account.Limit()/8))
-		waiting, cancel := context.WithTimeoutCause(ctx, laneLease/2, errMemory)
-		err := l.account.Take(waiting, l.bytes, 0)
-		cancel()
-		if err != nil {
+		most = max(1, min(dedup.LoadBytes, l.account.Limit()/8))
+		if err := l.take(ctx, most); err != nil {
 			return nil, nil, nil, err
 		}
 	}
-	end, ok := p.large.take(ctx, laneLease/2)
-	if !ok {
-		l.give()
-		return nil, nil, nil, errMemory
+	tx, batch, err := p.cfg.Store.LoadLanes(ctx, claims, each, most)
+	if err == nil {
+		if err = l.fit(ctx, batch.Entries, tx.Rest()); err == nil {
+			err = tx.LoadRest(ctx)
+		}
+		if err != nil {
+			tx.Rollback(ctx)
+		}
 	}
-	tx, batch, err := p.cfg.Store.LoadLanes(ctx, claims, each, l.bytes)
 	if err != nil {
-		end()
 		l.give()
 		return nil, nil, nil, err
-	}
-	if l.fit(batch.Entries) {
-		end()
-	} else {
-		l.large = end
 	}
 	return tx, batch, l, nil
 }
 
-// fit makes the loan as large as the messages, and says whether they are within what was taken.
-func (l *loan) fit(entries []dedup.Entry) bool {
+// fit makes the loan as large as the messages that are loaded, and the rest that will be.
+func (l *loan) fit(ctx context.Context, entries []dedup.Entry, rest int) error {
 	if l.account == nil {
-		return true
+		return nil
 	}
 	size := 0
 	for i := range entries {
 		size += entryBytes + entries[i].Message.Size()
 	}
-	more := size - l.bytes
-	l.account.Add(more)
+	l.account.Add(size - l.bytes)
 	l.bytes = size
-	return more <= 0
+	return l.take(ctx, rest)
+}
+
+// take takes more, though it does not wait long. A large message may exceed the limit, as a fetched one may.
+func (l *loan) take(ctx context.Context, n int) error {
+	if n == 0 {
+		return nil
+	}
+	waiting, cancel := context.WithTimeoutCause(ctx, memoryPatience, errMemory)
+	defer cancel()
+	err := l.account.Take(waiting, n, n)
+	if err == nil {
+		l.bytes += n
+	}
+	return err
 }
 
 // give gives all of it back.
@@ -93,13 +87,11 @@ func (l *loan) give() {
 		l.account.Give(l.bytes)
 	}
 	l.bytes = 0
-	l.large()
-	l.large = func() {}
 }
 
 // split gives a message's part of the loan to somebody else.
 func (l *loan) split(m *dedup.Message) *loan {
-	part := &loan{account: l.account, large: func() {}}
+	part := &loan{account: l.account}
 	if m != nil && l.account != nil {
 		part.bytes = min(l.bytes, entryBytes+m.Size())
 		l.bytes -= part.bytes

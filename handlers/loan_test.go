@@ -87,3 +87,25 @@ func TestLanesWaitForMemoryAndGiveTheirLanesBack(t *testing.T) {
 	b.requireOnce(1)
 	require.Zero(t, account.Used())
 }
+
+func TestLargeParkedMessagesAreNotLoadedBeforeThereIsMemory(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	account := memory.New(8 << 20)
+	h := newObedient("h")
+	p := b.processor(nil, Registration{Name: "h", Handler: Each(h)})
+	p.Draw(account)
+	ms := b.messages("k=fail:1")
+	ms[0].Headers = []dedup.Header{{Key: "large", Value: make([]byte, 3<<20)}}
+	b.process(p, ms)
+	require.True(t, account.Try(6<<20))
+	b.exec(`update firstseen.lanes set due_at = now()`)
+	_, err := p.workLanes(t.Context(), p.attached()[0])
+	require.ErrorContains(t, err, "all memory for messages is in use")
+	require.Zero(t, b.count(`select claims from firstseen.lanes`), "the process lived")
+	require.Equal(t, 6<<20, account.Used())
+	account.Give(6 << 20)
+	b.drain(p)
+	b.requireOnce(1)
+	require.Zero(t, account.Used())
+}

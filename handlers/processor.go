@@ -63,7 +63,6 @@ func (p *Processor) Process(ctx context.Context, b Batch) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	defer p.largeTurn(ctx, b.Messages)()
 	defer p.work.begin()()
 	result, err := p.transact(ctx, &b, targets, nil)
 	if err != nil {

@@ -1,0 +1,129 @@
+package dedup
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup/internal/db"
+)
+
+// sliceBytes is how much of a large value is read at once, and from where on one is large: a little below what the
+// driver rounds its buffer for a row to.
+const sliceBytes = 1<<20 - 1<<10
+
+// part is a key, headers or a payload of a loaded message that was too large to come along.
+type part struct {
+	entry int
+	of    int // index of partSQL
+	size  int
+}
+
+// The parts of a message, in their order.
+const (
+	keyPart = iota
+	headersPart
+	payloadPart
+)
+
+// partSQL reads a value in slices. It is put together first, once: to cut a slice out of what is stored compressed is
+// to decompress all that comes before.
+var partSQL = [...]string{slicesOf("p.key"), slicesOf("p.headers"), slicesOf("p.payload")}
+
+func slicesOf(column string) string {
+	return `select n, substring(whole.value from n for $5)
+	from (select ` + column + ` || ''::bytea as value from firstseen.parked p
+		where p.scope_id = $1 and p.lane = $2 and p."offset" = $3 and p.message_id = $4 offset 0) whole
+	cross join lateral generate_series(1, octet_length(whole.value), $5) n`
+}
+
+// leaveOut notes what did not come of the last entry.
+func (t *Tx) leaveOut(sizes [3]*int32, absent ...bool) {
+	for of, size := range sizes {
+		if size != nil && absent[of] {
+			t.rest = append(t.rest, part{len(t.batch.Entries) - 1, of, int(*size)})
+		}
+	}
+}
+
+// Rest is how many bytes LoadRest will read.
+func (t *Tx) Rest() (n int) {
+	for _, p := range t.rest {
+		n += p.size
+	}
+	return n
+}
+
+// LoadRest reads what LoadLanes has left out because it is large, in slices: it takes hardly more memory than what it
+// reads. It costs a round trip only where there is any.
+func (t *Tx) LoadRest(ctx context.Context) error {
+	if len(t.rest) == 0 {
+		return nil
+	}
+	q, values := &pgx.Batch{}, make([][]byte, len(t.rest))
+	for i, p := range t.rest {
+		values[i] = make([]byte, p.size)
+		e := &t.batch.Entries[p.entry]
+		q.Queue(t.store.db.SQL(partSQL[p.of]), e.Scope, e.Lane, e.Message.Offset, e.Message.ID, sliceBytes).
+			Query(func(rows pgx.Rows) error { return readSlices(rows, values[i]) })
+	}
+	err := db.Answered(ctx, t.store.answerTo(t.Rest()), func(ctx context.Context) error {
+		return t.conn.SendBatch(ctx, q).Close()
+	})
+	for i, p := range t.rest {
+		if err == nil {
+			err = t.batch.Entries[p.entry].Message.set(p.of, values[i])
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("load large messages: %w", err)
+	}
+	t.rest = nil
+	return nil
+}
+
+// set has a part of the message be what was stored of it.
+func (m *Message) set(of int, stored []byte) (err error) {
+	switch of {
+	case keyPart:
+		m.Key = stored
+	case headersPart:
+		m.Headers, err = DecodeHeaders(stored)
+	case payloadPart:
+		m.Value = stored
+	}
+	return err
+}
+
+func readSlices(rows pgx.Rows, into []byte) error {
+	s, read := slice{into: into}, 0
+	for rows.Next() {
+		if err := rows.Scan(&s.from, &s); err != nil {
+			return err
+		}
+		read += s.n
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	if read != len(into) {
+		return fmt.Errorf("%d bytes of %d", read, len(into))
+	}
+	return nil
+}
+
+// slice is a part of a value, where it is scanned to.
+type slice struct {
+	into    []byte
+	from, n int // counted from 1
+}
+
+// ScanBytes copies the slice from the driver's memory to its place.
+func (s *slice) ScanBytes(b []byte) error {
+	if s.from < 1 || s.from-1+len(b) > len(s.into) {
+		return fmt.Errorf("a slice of %d bytes from byte %d, of %d", len(b), s.from, len(s.into))
+	}
+	s.n = copy(s.into[s.from-1:], b)
+	return nil
+}
