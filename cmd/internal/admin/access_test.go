@@ -1,6 +1,9 @@
 package admin
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -140,4 +143,39 @@ func TestBucketLetsSoManyThroughASecond(t *testing.T) {
 	}
 	_, ok = b.take(5, now.Add(time.Hour))
 	require.False(t, ok)
+}
+
+func TestBucketOfNothingLetsOneThroughASecond(t *testing.T) {
+	for _, rate := range []int{0, 1} {
+		var b bucket
+		now := time.Now()
+		_, ok := b.take(rate, now)
+		require.True(t, ok)
+		wait, ok := b.take(rate, now)
+		require.False(t, ok)
+		require.Equal(t, time.Second, wait)
+	}
+}
+
+func TestAnActorHasAHundredBytesAtMost(t *testing.T) {
+	r := httptest.NewRequest(http.MethodPost, prefix+"/pauses", nil)
+	r.Header.Set("X-Actor", strings.Repeat("a", maxActor))
+	who, refused := client{writer, "local"}.actor(r)
+	require.Nil(t, refused)
+	require.Equal(t, "local ("+strings.Repeat("a", maxActor)+")", who)
+	r.Header.Set("X-Actor", strings.Repeat("a", maxActor+1))
+	_, refused = client{writer, "local"}.actor(r)
+	require.NotNil(t, refused)
+}
+
+func TestACertificateNamesTheClientWhereATokenMayDoNoMore(t *testing.T) {
+	r := httptest.NewRequest(http.MethodGet, prefix+"/status", nil)
+	r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "ann"}}}}}
+	cfg := config.HTTP{ReadToken: readToken, WriteToken: writeToken, ClientCAFile: "ca.pem"}
+	for token, want := range map[string]string{readToken: "certificate ann", writeToken: "write token"} {
+		r.Header.Set("Authorization", "Bearer "+token)
+		who, refused := identify(r, cfg)
+		require.Nil(t, refused)
+		require.Equal(t, want, who.name)
+	}
 }
