@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,9 +11,39 @@ import (
 
 // change is one way to break a file.
 type change struct {
-	name string // says where and what, and outlives changes of other lines
-	file string
-	text []byte // the whole file, broken
+	name   string // says where and what, and outlives changes of other lines
+	file   string
+	broken []byte // the whole file
+	at     place
+	in     span // the function that it is in; none: no function, or one of SQL
+	edit
+	of     *function // see together
+	number int
+}
+
+// place is a line and a column, both from 1.
+type place struct{ line, column int }
+
+func (p place) compare(q place) int {
+	return cmp.Or(cmp.Compare(p.line, q.line), cmp.Compare(p.column, q.column))
+}
+
+func (p place) MarshalText() ([]byte, error) { //nolint:unparam // json asks for it
+	return fmt.Appendf(nil, "%d.%d", p.line, p.column), nil
+}
+
+func (p *place) UnmarshalText(text []byte) error {
+	_, err := fmt.Sscanf(string(text), "%d.%d", &p.line, &p.column)
+	return err
+}
+
+// span is a part of a file.
+type span struct{ From, To place }
+
+func (s span) has(p place) bool { return s.From.compare(p) <= 0 && p.compare(s.To) <= 0 }
+
+func placeOf(text []byte, offset int) place {
+	return place{1 + bytes.Count(text[:offset], []byte{'\n'}), offset - bytes.LastIndexByte(text[:offset], '\n')}
 }
 
 // edit replaces a part of a file.
@@ -46,7 +77,7 @@ func apply(file, where string, text []byte, edits []edit) (changes []change) {
 		if times[name]++; times[name] > 1 {
 			name += fmt.Sprintf(" #%d", times[name])
 		}
-		changes = append(changes, change{name, file, broken})
+		changes = append(changes, change{name: name, file: file, broken: broken, at: placeOf(text, e.from), edit: e})
 	}
 	return changes
 }

@@ -26,13 +26,21 @@ func goChanges(file string, text []byte) (changes []change, err error) {
 		return nil, err
 	}
 	for _, d := range parsed.Decls {
-		where, f := "", d.(ast.Node)
-		if function, ok := d.(*ast.FuncDecl); ok {
-			where, f = function.Name.Name, function.Body
+		b := breaker{at: func(p token.Pos) int { return files.Position(p).Offset }, text: text}
+		function, ok := d.(*ast.FuncDecl)
+		if !ok {
+			ast.Inspect(d, b.visit)
+			changes = append(changes, apply(file, "", text, b.edits)...)
+			continue
 		}
-		b := breaker{at: func(p token.Pos) int { return files.Position(p).Offset }, text: text, inside: where != ""}
-		ast.Inspect(f, b.visit)
-		changes = append(changes, apply(file, where, text, b.edits)...)
+		b.inside = true
+		ast.Inspect(function.Body, b.visit)
+		in := span{placeOf(text, b.at(function.Body.Pos())), placeOf(text, b.at(function.Body.End()))}
+		of := b.functionOf(function)
+		for _, c := range apply(file, function.Name.Name, text, b.edits) {
+			c.in, c.of = in, of
+			changes = append(changes, c)
+		}
 	}
 	return changes, nil
 }

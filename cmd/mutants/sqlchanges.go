@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -92,4 +93,39 @@ func sqlFunctions(dir string) (changes []change, err error) {
 		made = append(made, newer...)
 	}
 	return changes, nil
+}
+
+// sqlDir is the variable that names the directory of migrations for tests that were built by sqlFromDisk.
+const sqlDir = "FIRSTSEEN_MUTANTS_SQL"
+
+// sqlFromDisk is an overlay by which the migrations are read at run time: tests are built once for all changes.
+func sqlFromDisk(dir string) (overlay string, err error) {
+	const file = "migrations/migrations.go"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	for _, r := range [][2]string{
+		{"\t\"embed\"\n", "\t_ \"embed\"\n\t\"os\"\n"},
+		{"//go:embed sql/*.sql\nvar files embed.FS", "var files = os.DirFS(os.Getenv(\"" + sqlDir + "\")).(fs.ReadFileFS)"},
+	} {
+		if !bytes.Contains(text, []byte(r[0])) {
+			return "", fmt.Errorf("%s has no %q", file, r[0])
+		}
+		text = bytes.Replace(text, []byte(r[0]), []byte(r[1]), 1)
+	}
+	broken := filepath.Join(dir, "migrations.go")
+	if err := os.WriteFile(broken, text, 0o600); err != nil { //nolint:gosec // in a directory of ours
+		return "", err
+	}
+	return writeOverlay(dir, map[string]string{file: broken})
+}
+
+// writeSQL writes all migrations, one of them broken.
+func writeSQL(dir string, c *change) error {
+	to := filepath.Join(dir, "sql")
+	if err := os.CopyFS(to, os.DirFS(filepath.Dir(c.file))); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(to, filepath.Base(c.file)), c.broken, 0o600)
 }

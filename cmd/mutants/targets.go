@@ -1,35 +1,55 @@
 package main
 
+import (
+	"slices"
+	"strings"
+)
+
 // target is a file, or a directory of migrations, and the tests that should notice its changes, the quickest first.
 type target struct {
 	path  string
 	tests []tests
 }
 
-// tests are those of a package whose names match.
-type tests struct{ pkg, match string }
+// tests are those of a package, but those whose names match.
+type tests struct{ pkg, but string }
 
-const everything = "."
+func (ts tests) dir() string { return strings.TrimPrefix(ts.pkg, "./") }
+
+// inConsumer are the consumer's tests on the embedded broker. What a real Kafka or a crowd of processes is needed for takes
+// too long.
+var inConsumer = tests{"./consumer", "Alloc|Kafka|Kill|Crash|Memory|Bench|RealBroker"}
+
+// What is built together allocates as it likes.
+func in(pkg string) []tests { return []tests{{pkg, "Alloc"}} }
 
 // targets are where a fault costs most: what decides that a message is new, done, retried, given up, or forgotten, and
 // who may ask for it.
 var targets = []target{
-	{"migrations/sql", []tests{{"./dedup", everything}, {"./dedup/operate", everything}, {"./handlers", "Lane|Model|Killed|Retr"}}},
-	{"dedup/accept.go", []tests{{"./dedup", everything}}},
-	{"dedup/lanes.go", []tests{{"./dedup", "Lane|Claim|Load"}, {"./handlers", "Lane|Model"}}},
-	{"dedup/identity/rule.go", []tests{{"./dedup/identity", everything}}},
-	{"handlers/retry.go", []tests{{"./handlers", "Pauses|Hold|Becomes|Retr"}}},
-	{"handlers/errors.go", []tests{{"./handlers", "Error|Kind|Told|Verdict"}}},
-	{"handlers/circuit.go", []tests{{"./handlers", "Circuit|Receiver"}}},
-	{"handlers/processor.go", []tests{{"./handlers", everything}}},
-	{"handlers/isolate.go", []tests{{"./handlers", everything}}},
-	{"handlers/again.go", []tests{{"./handlers", everything}}},
-	{"handlers/lanes.go", []tests{{"./handlers", everything}}},
-	{"handlers/deliver.go", []tests{{"./handlers", everything}}},
-	{"consumer/worker.go", []tests{{"./consumer", everything}}},
-	{"consumer/replay/place.go", []tests{{"./consumer", everything}}},
-	{"consumer/start.go", []tests{{"./consumer", everything}}},
-	{"consumer/internal/wait/wait.go", []tests{{"./consumer/internal/wait", "^TestPausesBetween|^TestASleep|^TestSlots"}}},
-	{"cmd/internal/retention/guard.go", []tests{{"./cmd/internal/retention", everything}}},
-	{"cmd/internal/admin/access.go", []tests{{"./cmd/internal/admin", everything}}},
+	{"migrations/sql", slices.Concat(in("./dedup"), in("./dedup/operate"), in("./handlers"))},
+	{"dedup/accept.go", in("./dedup")},
+	{"dedup/position.go", in("./dedup")},
+	{"dedup/lanes.go", slices.Concat(in("./dedup"), in("./handlers"))},
+	{"dedup/settle.go", slices.Concat(in("./dedup"), in("./handlers"))},
+	{"dedup/tx.go", slices.Concat(in("./dedup"), in("./handlers"))},
+	{"dedup/failure/failure.go", in("./dedup/failure")},
+	{"dedup/identity/rule.go", in("./dedup/identity")},
+	{"handlers/retry.go", in("./handlers")},
+	{"handlers/errors.go", in("./handlers")},
+	{"handlers/circuit.go", in("./handlers")},
+	{"handlers/processor.go", in("./handlers")},
+	{"handlers/isolate.go", in("./handlers")},
+	{"handlers/again.go", in("./handlers")},
+	{"handlers/lanes.go", in("./handlers")},
+	{"handlers/work.go", in("./handlers")},
+	{"handlers/suspect.go", slices.Concat(in("./handlers"), []tests{inConsumer})},
+	{"handlers/deliver.go", in("./handlers")},
+	{"consumer/internal/crashguard/crashguard.go", []tests{inConsumer}},
+	{"consumer/worker.go", []tests{inConsumer}},
+	{"consumer/replay/place.go", slices.Concat(in("./consumer/replay"), []tests{inConsumer})},
+	{"consumer/start.go", []tests{inConsumer}},
+	{"consumer/session.go", []tests{inConsumer}},
+	{"consumer/internal/wait/wait.go", in("./consumer/internal/wait")},
+	{"cmd/internal/retention/guard.go", in("./cmd/internal/retention")},
+	{"cmd/internal/admin/access.go", in("./cmd/internal/admin")},
 }

@@ -4,19 +4,25 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
 // trial is how changes are tried.
 type trial struct {
-	most   time.Duration
-	sample int
-	only   string
+	end     time.Time // none is begun later
+	sample  int
+	only    string
+	servers []*server
 }
 
 // choose takes those that are asked for.
@@ -38,97 +44,244 @@ func (t *trial) choose(all []change) (chosen []change) {
 
 // What can come of a change.
 const (
-	killed   = "killed"   // a test failed
-	survived = "survived" // none did
-	unbuilt  = "unbuilt"  // it is no Go
+	killed    = "killed"    // a test failed
+	hung      = "hung"      // a test did not end
+	survived  = "survived"  // none did
+	uncovered = "uncovered" // none runs it
+	unbuilt   = "unbuilt"   // it is no Go
 )
 
-// target tries changes of a target, but those that an earlier run has killed, and gives the survivors.
-func (t *trial) target(g target, changes []change) (survivors []string, err error) {
-	results, err := openResults(g.path)
+// target tries changes of a target, but those that an earlier run has settled, and gives the survivors and
+// those that a test noticed.
+func (t *trial) target(ctx context.Context, g target, changes []change) (survivors, noticed []string, err error) {
+	began := time.Now()
+	results, err := openResults(g)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var limits []time.Duration
-	began, counts := time.Now(), map[string]int{}
-	for i, c := range changes {
-		if done := results.of[c.name]; done == killed || done == unbuilt {
-			counts[done]++
-			continue
+	open := slices.DeleteFunc(slices.Clone(changes), func(c change) bool { return results.of(c.name) != "" })
+	if len(open) > 0 && time.Now().Before(t.end) {
+		if err := t.tryAll(ctx, g, open, results); err != nil {
+			return nil, nil, err
 		}
-		if limits == nil {
-			if limits, err = baseline(g.tests); err != nil {
-				return nil, err
+	}
+	survivors, noticed = results.tell(g.path, changes, time.Since(began))
+	return survivors, noticed, nil
+}
+
+func (t *trial) tryAll(ctx context.Context, g target, changes []change, results *results) error {
+	suite, err := t.prepare(ctx, g, changes)
+	if err != nil {
+		return err
+	}
+	defer suite.remove()
+	left := make(chan *change)
+	go func() {
+		defer close(left)
+		for i := range changes {
+			if time.Now().Before(t.end) && ctx.Err() == nil {
+				left <- &changes[i]
 			}
 		}
-		if time.Since(began) > t.most {
-			fmt.Printf("%s: %d changes are left for another run\n", g.path, len(changes)-i)
-			break
-		}
-		result, err := try(c, g.tests, limits)
+	}()
+	faults := make(chan error, len(t.servers))
+	var each sync.WaitGroup
+	for _, s := range t.servers {
+		each.Go(func() {
+			for c := range left {
+				result, err := suite.try(ctx, s, c)
+				if err == nil && ctx.Err() == nil {
+					err = results.add(c.name, result)
+				}
+				if err != nil {
+					faults <- err
+					break
+				}
+			}
+			for range left { //nolint:revive // nobody is to wait for this one
+			}
+		})
+	}
+	each.Wait()
+	close(faults)
+	return errors.Join(<-faults, ctx.Err())
+}
+
+// suite is all tests for one target.
+type suite struct {
+	target  target
+	lessons []*lessons
+	dir     string
+	built   []string // binaries that have changes built in, or read the SQL at run time
+}
+
+func (t *trial) prepare(ctx context.Context, g target, changes []change) (*suite, error) {
+	s := &suite{target: g}
+	for _, ts := range g.tests {
+		l, err := learn(ctx, ts, g.path, t.servers)
 		if err != nil {
 			return nil, err
 		}
-		if counts[result]++; result == survived {
-			survivors = append(survivors, c.name)
-		}
-		if err := results.add(c.name, result); err != nil {
-			return nil, err
-		}
+		s.lessons = append(s.lessons, l)
 	}
-	fmt.Printf("%s: %d killed, %d survived, %d unbuilt, in %s\n",
-		g.path, counts[killed], counts[survived], counts[unbuilt], time.Since(began).Round(time.Second))
-	return survivors, nil
+	var err error
+	s.dir, err = os.MkdirTemp("", "mutants-")
+	if err != nil {
+		return nil, err
+	}
+	if err := s.build(ctx, t.servers[0], changes); err != nil {
+		s.remove()
+		return nil, err
+	}
+	return s, nil
 }
 
-// baseline runs the tests on the code as it is, and gives the time after which each is taken to hang.
-func baseline(all []tests) (limits []time.Duration, err error) {
-	for _, ts := range all {
-		began := time.Now()
-		if passed, _, out := ts.run("", 30*time.Minute); !passed {
-			return nil, fmt.Errorf("the tests of %s fail without any change:\n%s", ts.pkg, out)
-		}
-		limits = append(limits, 3*time.Since(began)+time.Minute)
+func (s *suite) remove() { _ = os.RemoveAll(s.dir) }
+
+func (s *suite) build(ctx context.Context, on *server, changes []change) error {
+	var overlay string
+	var err error
+	if isSQL(s.target.path) {
+		overlay, err = sqlFromDisk(s.dir)
+	} else {
+		overlay, err = together(ctx, s.dir, s.target.path, changes)
 	}
-	return limits, nil
+	if err != nil {
+		return err
+	}
+	for i, ts := range s.target.tests {
+		binary := filepath.Join(s.dir, fmt.Sprint("test", i))
+		if out, err := build(ctx, "-overlay="+overlay, "-o", binary, ts.pkg); err != nil {
+			return fmt.Errorf("build the tests of %s: %w\n%s", ts.pkg, err, out)
+		}
+		s.built = append(s.built, binary)
+		if err := s.unbroken(ctx, on, i); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// try runs the tests on a change until one fails.
-func try(c change, all []tests, limits []time.Duration) (result string, err error) {
-	dir, err := os.MkdirTemp("", "mutant-")
+// unbroken runs the quick tests with no change on: what was built together is to be as good as the code.
+func (s *suite) unbroken(ctx context.Context, on *server, i int) error {
+	on.env = []string{sqlDir + "=" + s.dir}
+	defer func() { on.env = nil }()
+	if isSQL(s.target.path) {
+		if err := os.CopyFS(filepath.Join(s.dir, "sql"), os.DirFS(s.target.path)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	step := s.lessons[i].steps(&change{})[0]
+	if out, err := on.test(ctx, s.built[i], s.target.tests[i].pkg, step.names, 2*time.Minute); err != nil {
+		return fmt.Errorf("the tests of %s fail without any change: %w\n%s", s.target.tests[i].pkg, err, last(out))
+	}
+	return nil
+}
+
+// try runs the tests that run what a change breaks, until one fails.
+func (s *suite) try(ctx context.Context, on *server, c *change) (result string, err error) {
+	if c.number < 0 {
+		return unbuilt, nil
+	}
+	dir, err := os.MkdirTemp(s.dir, "")
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	broken, overlay := filepath.Join(dir, filepath.Base(c.file)), filepath.Join(dir, "overlay.json")
-	original, err := filepath.Abs(c.file)
-	if err != nil {
-		return "", err
-	}
-	replace, err := json.Marshal(map[string]map[string]string{"Replace": {original: broken}})
-	if err != nil {
-		return "", err
-	}
-	for path, text := range map[string][]byte{broken: c.text, overlay: replace} {
-		if err := os.WriteFile(path, text, 0o600); err != nil {
+	if isSQL(s.target.path) {
+		if err := writeSQL(dir, c); err != nil {
 			return "", err
 		}
 	}
-	for i, ts := range all {
-		if passed, built, _ := ts.run(overlay, limits[i]); !built {
-			return unbuilt, nil
-		} else if !passed {
+	on.env = []string{sqlDir + "=" + dir, number + "=" + strconv.Itoa(c.number)}
+	defer func() { on.env = nil }()
+	result = uncovered
+	for i, ts := range s.target.tests {
+		steps := s.lessons[i].steps(c)
+		if len(steps) == 0 {
+			continue
+		}
+		binary := s.built[i]
+		if !isSQL(s.target.path) && c.number == 0 {
+			binary = filepath.Join(dir, "test")
+			if out, err := buildAlone(ctx, dir, c, binary, ts.pkg); err != nil {
+				if bytes.Contains(out, []byte(filepath.Base(c.file))) {
+					return unbuilt, nil
+				}
+				return "", fmt.Errorf("build %s: %w\n%s", c.name, err, out)
+			}
+		}
+		result = survived
+		for _, step := range steps {
+			if out, err := on.test(ctx, binary, ts.pkg, step.names, step.limit); err == nil {
+				continue
+			} else if bytes.Contains(out, []byte("panic: test timed out")) || !bytes.Contains(out, []byte("FAIL")) {
+				return hung, nil
+			}
 			return killed, nil
 		}
 	}
-	return survived, nil
+	return result, nil
 }
 
-func (ts tests) run(overlay string, limit time.Duration) (passed, built bool, out []byte) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*limit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-failfast", "-vet=off", "-overlay="+overlay,
-		"-timeout="+limit.String(), "-run="+ts.match, ts.pkg)
-	out, err := cmd.CombinedOutput()
-	return err == nil, !bytes.Contains(out, []byte("[build failed]")), out
+// step is some tests that run at once.
+type step struct {
+	names []string
+	limit time.Duration // after which they are taken to hang
+}
+
+// quick is how long the tests of the first step take, one after the other.
+const quick = 4 * time.Second
+
+// steps are the tests that run what a change breaks: first those that are done soon, then the rest.
+func (l *lessons) steps(c *change) []step {
+	steps := []step{{limit: 20 * time.Second}, {limit: 40 * time.Second}}
+	var all time.Duration
+	for _, one := range l.covering(c) {
+		s := &steps[1]
+		if all += one.Took; all < quick {
+			s = &steps[0]
+		}
+		s.names = append(s.names, one.Name)
+		s.limit += 2 * one.Took
+	}
+	return slices.DeleteFunc(steps, func(s step) bool { return s.names == nil })
+}
+
+func build(ctx context.Context, args ...string) (out []byte, err error) {
+	return goTool(ctx, append([]string{"test", "-c", "-vet=off", "-ldflags=-s -w"}, args...)...)
+}
+
+func goTool(ctx context.Context, args ...string) (out []byte, err error) {
+	return exec.CommandContext(ctx, "go", args...).CombinedOutput() //nolint:gosec // ours
+}
+
+// buildAlone has the compiler take a broken file instead of the one in the tree.
+func buildAlone(ctx context.Context, dir string, c *change, binary, pkg string) (out []byte, err error) {
+	broken := filepath.Join(dir, filepath.Base(c.file))
+	if err := os.WriteFile(broken, c.broken, 0o600); err != nil {
+		return nil, err
+	}
+	overlay, err := writeOverlay(dir, map[string]string{c.file: broken})
+	if err != nil {
+		return nil, err
+	}
+	return build(ctx, "-overlay="+overlay, "-o", binary, pkg)
+}
+
+// writeOverlay has the compiler take other files instead of those of the tree.
+func writeOverlay(dir string, by map[string]string) (file string, err error) {
+	replace := map[string]string{}
+	for original, other := range by {
+		if original, err = filepath.Abs(original); err != nil {
+			return "", err
+		}
+		replace[original] = other
+	}
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	file = filepath.Join(dir, "overlay.json")
+	return file, os.WriteFile(file, text, 0o600)
 }
