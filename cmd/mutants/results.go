@@ -105,7 +105,7 @@ func kept(name string) string {
 		sum := sha256.Sum256([]byte(name))
 		short = short[:80] + hex.EncodeToString(sum[:8])
 	}
-	return filepath.Join("bin", "mutants", short)
+	return filepath.Join("bin", "mutants", short+".txt")
 }
 
 // sumOf is a sum of some files, and of those in some directories.
