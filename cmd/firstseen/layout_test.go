@@ -30,7 +30,7 @@ var reserved = map[string][]string{
 	"go.yaml.in/yaml":                    {"cmd/internal/config"},
 	"github.com/go-viper/mapstructure":   {"cmd/internal/config"},
 	"github.com/stretchr/testify":        {},
-	module + "dedup/deduptest":           {"dedup/deduptest", "consumer/consumertest", "cmd/internal/devstack", "cmd/internal/bench"},
+	module + "dedup/deduptest":           {"dedup/deduptest", "consumer/consumertest", "cmd/internal/devstack", "cmd/internal/bench", "cmd/mutants"},
 	module + "consumer/consumertest":     {"consumer/consumertest", "cmd/internal/bench"},
 }
 
