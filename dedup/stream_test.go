@@ -84,7 +84,7 @@ func TestLargeMessagesAreSentToPostgresWithoutACopy(t *testing.T) {
 				put(&b.Entries[0])
 				require.NoError(t, tx.Commit(t.Context()))
 			})
-			require.Less(t, ratio, .1, "bytes allocated for each of the message")
+			require.Less(t, ratio, .5, "bytes allocated for each of the message: a copy is 1")
 		})
 	}
 	for _, table := range []string{"parked", "dead_letters", "inbox", "conflicts"} {
@@ -103,7 +103,7 @@ func TestLargeMessagesAreGivenToASQLFunctionWithoutACopy(t *testing.T) {
 		require.NoError(t, dedup.ExecColumns(t.Context(), tx.Handler(), insert, []dedup.Message{m, {ID: uuid.New()}}))
 		require.NoError(t, tx.Commit(t.Context()))
 	})
-	require.Less(t, ratio, .1, "bytes allocated for each of the message")
+	require.Less(t, ratio, .5, "bytes allocated for each of the message: a copy is 1")
 	s.requireLarge("got")
 	require.Equal(t, 3, s.count(`select count(*) from got where num_nulls(key, payload, headers) = 3`))
 }
@@ -124,7 +124,7 @@ func TestLargeMessagesAreLoadedOnce(t *testing.T) {
 		require.True(t, bytes.Equal(m.Headers[1].Value, got.Headers[1].Value))
 		require.Zero(t, tx.Rest())
 	})
-	require.Less(t, ratio, 1.1, "bytes allocated for each of the message")
+	require.Less(t, ratio, 1.5, "bytes allocated for each of the message: a second copy is 2")
 	tx, batch, err := s.store.LockLanes(t.Context(), claims)
 	require.NoError(t, err)
 	defer tx.Rollback(t.Context())
