@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -68,11 +69,14 @@ func TestFailingHandlersEndWithTheSameResult(t *testing.T) {
 	}
 }
 
+// aSecondOn is in the view once it has been drawn after the first second, which a loaded machine may skip.
+var aSecondOn = regexp.MustCompile(`00:0[1-9]  produced`)
+
 func TestSecondEffectMakesTheRunFail(t *testing.T) {
 	o, out := shortRun(t)
 	o.For = 10 * time.Second
 	go func() {
-		for t.Context().Err() == nil && !strings.Contains(text(t, out), "00:01  produced") {
+		for t.Context().Err() == nil && !aSecondOn.MatchString(text(t, out)) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		bookAgain(t, dsn(text(t, out)))
