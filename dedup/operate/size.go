@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
@@ -76,15 +77,28 @@ type Growth struct {
 // sizeLimit ends the queries of one Size.
 const sizeLimit = "15s"
 
+// sizeTries is how often it is measured where a database of the server is dropped meanwhile, whose size is asked too.
+const (
+	sizeTries           = 5
+	codeUndefinedObject = "42704"
+)
+
 // Size measures what is kept. It reads statistics, sizes of files and a bounded number of pages, never a whole table.
 func (in *Inbox) Size(ctx context.Context) (size Size, err error) {
-	err = in.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	measure := func(ctx context.Context, tx pgx.Tx) error {
 		if err := limitTx(ctx, tx, "1s", sizeLimit); err != nil {
 			return err
 		}
 		size, err = in.size(ctx, tx)
 		return err
-	})
+	}
+	err = in.db.InTx(ctx, measure)
+	for range sizeTries - 1 {
+		if failure.Code(err) != codeUndefinedObject {
+			break
+		}
+		err = in.db.InTx(ctx, measure)
+	}
 	if err != nil {
 		return Size{}, fmt.Errorf("measure schema %s: %w", string(in.db.Schema), err)
 	}
