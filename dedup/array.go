@@ -3,6 +3,7 @@ package dedup
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -51,7 +52,7 @@ func (a *array) length(n int) {
 func (a *array) null() {
 	a.n++
 	a.nulls++
-	a.buf = append(a.buf, 0xff, 0xff, 0xff, 0xff)
+	a.pieces.null()
 }
 
 func (a *array) int32(v int32) {
@@ -135,46 +136,34 @@ type (
 )
 
 var arrayTypes = []struct {
-	name    string
-	element uint32
-	oid     uint32
-	value   any
+	name      string
+	element   uint32
+	oid       uint32
+	parameter func(finished []byte) any // of pgx
 }{
-	{"_int4", pgtype.Int4OID, pgtype.Int4ArrayOID, int32Array(nil)},
-	{"_int8", pgtype.Int8OID, pgtype.Int8ArrayOID, int64Array(nil)},
-	{"_uuid", pgtype.UUIDOID, pgtype.UUIDArrayOID, uuidArray(nil)},
-	{"_text", pgtype.TextOID, pgtype.TextArrayOID, textArray(nil)},
-	{"_bytea", pgtype.ByteaOID, pgtype.ByteaArrayOID, byteaArray(nil)},
-	{"_timestamptz", pgtype.TimestamptzOID, pgtype.TimestamptzArrayOID, timestampArray(nil)},
+	{"_int4", pgtype.Int4OID, pgtype.Int4ArrayOID, func(b []byte) any { return int32Array(b) }},
+	{"_int8", pgtype.Int8OID, pgtype.Int8ArrayOID, func(b []byte) any { return int64Array(b) }},
+	{"_uuid", pgtype.UUIDOID, pgtype.UUIDArrayOID, func(b []byte) any { return uuidArray(b) }},
+	{"_text", pgtype.TextOID, pgtype.TextArrayOID, func(b []byte) any { return textArray(b) }},
+	{"_bytea", pgtype.ByteaOID, pgtype.ByteaArrayOID, func(b []byte) any { return byteaArray(b) }},
+	{"_timestamptz", pgtype.TimestamptzOID, pgtype.TimestamptzArrayOID, func(b []byte) any { return timestampArray(b) }},
+}
+
+// kind is the array's place in arrayTypes.
+func (a *array) kind() int {
+	for i := range arrayTypes {
+		if arrayTypes[i].element == a.element {
+			return i
+		}
+	}
+	panic(fmt.Sprintf("dedup: an array of type %d", a.element))
 }
 
 // oid is the array's type.
-func (a *array) oid() uint32 {
-	for _, t := range arrayTypes {
-		if t.element == a.element {
-			return t.oid
-		}
-	}
-	return 0
-}
+func (a *array) oid() uint32 { return arrayTypes[a.kind()].oid }
 
 // parameter is the finished array as a parameter of pgx.
-func (a *array) parameter() any {
-	b := a.bytes()
-	switch a.element {
-	case pgtype.Int4OID:
-		return int32Array(b)
-	case pgtype.Int8OID:
-		return int64Array(b)
-	case pgtype.UUIDOID:
-		return uuidArray(b)
-	case pgtype.TextOID:
-		return textArray(b)
-	case pgtype.TimestamptzOID:
-		return timestampArray(b)
-	}
-	return byteaArray(b)
-}
+func (a *array) parameter() any { return arrayTypes[a.kind()].parameter(a.bytes()) }
 
 // registerTypes teaches a connection the array parameters, and UUIDs, once.
 func registerTypes(conn *pgx.Conn) {
@@ -187,7 +176,7 @@ func registerTypes(conn *pgx.Conn) {
 	for _, a := range arrayTypes {
 		t, _ := m.TypeForOID(a.oid)
 		m.RegisterType(&pgtype.Type{Name: a.name, OID: a.oid, Codec: arrayCodec{t.Codec}})
-		m.RegisterDefaultPgType(a.value, a.name)
+		m.RegisterDefaultPgType(a.parameter(nil), a.name)
 	}
 	registerUUID(m)
 }

@@ -51,15 +51,9 @@ func (c *copyRows) add(e *Entry, seq int64) {
 	c.int64(m.Offset)
 	c.timestamp(m)
 	c.sized(m.Key)
-	if len(m.Headers) == 0 {
-		c.null()
-	} else {
-		c.headers(m.Headers)
-	}
+	c.headers(m.Headers)
 	c.sized(m.Value)
 }
-
-func (c *copyRows) null() { c.buf = append(c.buf, 0xff, 0xff, 0xff, 0xff) }
 
 func (c *copyRows) int32(v int32) {
 	c.buf = binary.BigEndian.AppendUint32(append(c.buf, 0, 0, 0, 4), uint32(v))

@@ -71,18 +71,24 @@ func (p *pieces) value(v []byte) {
 	p.buf = append(p.buf, v...)
 }
 
+func (p *pieces) null() { p.buf = binary.BigEndian.AppendUint32(p.buf, nullLength) }
+
 // sized appends a value behind its length; nil is a null.
 func (p *pieces) sized(v []byte) {
 	if v == nil {
-		p.buf = binary.BigEndian.AppendUint32(p.buf, nullLength)
+		p.null()
 		return
 	}
 	p.buf = binary.BigEndian.AppendUint32(p.buf, uint32(len(v)))
 	p.value(v)
 }
 
-// headers appends headers as AppendHeaders encodes them, behind their length.
+// headers appends headers as AppendHeaders encodes them, behind their length; none are a null.
 func (p *pieces) headers(hs []Header) {
+	if len(hs) == 0 {
+		p.null()
+		return
+	}
 	at := len(p.buf)
 	p.buf = append(p.buf, 0, 0, 0, 0)
 	before := p.size()

@@ -105,8 +105,7 @@ func stream(ctx context.Context, pg *pgconn.PgConn, statements ...statement) err
 func closeMidway(pg *pgconn.PgConn) {
 	ctx, cancel := context.WithTimeout(context.Background(), db.RollbackTimeout)
 	defer cancel()
-	_ = pg.CancelRequest(ctx)
-	_ = pg.Conn().Close()
+	db.Sever(ctx, pg)
 	_ = pg.Close(ctx)
 }
 

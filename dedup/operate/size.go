@@ -77,7 +77,8 @@ type Growth struct {
 // sizeLimit ends the queries of one Size.
 const sizeLimit = "15s"
 
-// sizeTries is how often it is measured where a database of the server is dropped meanwhile, whose size is asked too.
+// sizeTries is how often it is measured at most where a database of the server is dropped meanwhile, whose size is asked
+// too: then that object is not defined.
 const (
 	sizeTries           = 5
 	codeUndefinedObject = "42704"
@@ -92,12 +93,10 @@ func (in *Inbox) Size(ctx context.Context) (size Size, err error) {
 		size, err = in.size(ctx, tx)
 		return err
 	}
-	err = in.db.InTx(ctx, measure)
-	for range sizeTries - 1 {
-		if failure.Code(err) != codeUndefinedObject {
+	for range sizeTries {
+		if err = in.db.InTx(ctx, measure); failure.Code(err) != codeUndefinedObject {
 			break
 		}
-		err = in.db.InTx(ctx, measure)
 	}
 	if err != nil {
 		return Size{}, fmt.Errorf("measure schema %s: %w", string(in.db.Schema), err)

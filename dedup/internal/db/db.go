@@ -74,6 +74,13 @@ var Pinned = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 // RollbackTimeout bounds the wait for the server's answer to a rollback.
 const RollbackTimeout = 2 * time.Second
 
+// Sever closes a connection's socket, the one thing that is safe while another goroutine uses it. A statement that is
+// running is cancelled, or the server would keep its locks until it is through.
+func Sever(ctx context.Context, pg *pgconn.PgConn) {
+	_ = pg.CancelRequest(ctx)
+	_ = pg.Conn().Close()
+}
+
 // InTx does something in a transaction that is short: within the time limit for an answer.
 func (d *DB) InTx(ctx context.Context, f func(context.Context, pgx.Tx) error) error {
 	return d.InTxWithin(ctx, d.Answer, f)

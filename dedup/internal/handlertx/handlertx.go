@@ -222,12 +222,9 @@ func Rollback(ctx context.Context, conn *pgxpool.Conn) {
 	}
 }
 
-// Cut takes a connection from its pool and closes its socket, the one thing that is safe while another goroutine uses
-// it. A statement that is running is cancelled, or the server would keep its locks until it is through.
+// Cut takes a connection from its pool and severs it.
 func Cut(conn *pgxpool.Conn) {
-	pg := conn.Hijack().PgConn()
 	ctx, cancel := context.WithTimeout(context.Background(), db.RollbackTimeout)
 	defer cancel()
-	_ = pg.CancelRequest(ctx)
-	_ = pg.Conn().Close()
+	db.Sever(ctx, conn.Hijack().PgConn())
 }
