@@ -69,43 +69,36 @@ func TestCallsUnderWayCountOnTheMemory(t *testing.T) {
 	require.Eventually(t, func() bool { return account.Used() == 0 }, 30*time.Second, 10*time.Millisecond)
 }
 
-func TestLanesWaitForMemoryAndGiveTheirLanesBack(t *testing.T) {
-	t.Parallel()
+// requireLaneGivenBack parks a message with headers, and finds that its lane is given back while so much of the memory is
+// taken.
+func requireLaneGivenBack(t *testing.T, limit, taken int, headers ...dedup.Header) {
+	t.Helper()
 	b := newBench(t)
-	account := memory.New(1 << 20)
+	account := memory.New(limit)
 	h := newObedient("h")
 	p := b.processor(nil, Registration{Name: "h", Handler: Each(h)})
 	p.Draw(account)
-	b.process(p, b.messages("k=fail:1"))
-	require.True(t, account.Try(1<<20))
+	ms := b.messages("k=fail:1")
+	ms[0].Headers = headers
+	b.process(p, ms)
+	require.True(t, account.Try(taken))
 	b.exec(`update firstseen.lanes set due_at = now()`)
 	_, err := p.workLanes(t.Context(), p.attached()[0])
 	require.ErrorContains(t, err, "all memory for messages is in use")
 	require.Zero(t, b.count(`select claims from firstseen.lanes`), "the process lived")
-	account.Give(1 << 20)
+	require.Equal(t, taken, account.Used())
+	account.Give(taken)
 	b.drain(p)
 	b.requireOnce(1)
 	require.Zero(t, account.Used())
 }
 
+func TestLanesWaitForMemoryAndGiveTheirLanesBack(t *testing.T) {
+	t.Parallel()
+	requireLaneGivenBack(t, 1<<20, 1<<20)
+}
+
 func TestLargeParkedMessagesAreNotLoadedBeforeThereIsMemory(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	account := memory.New(8 << 20)
-	h := newObedient("h")
-	p := b.processor(nil, Registration{Name: "h", Handler: Each(h)})
-	p.Draw(account)
-	ms := b.messages("k=fail:1")
-	ms[0].Headers = []dedup.Header{{Key: "large", Value: make([]byte, 3<<20)}}
-	b.process(p, ms)
-	require.True(t, account.Try(6<<20))
-	b.exec(`update firstseen.lanes set due_at = now()`)
-	_, err := p.workLanes(t.Context(), p.attached()[0])
-	require.ErrorContains(t, err, "all memory for messages is in use")
-	require.Zero(t, b.count(`select claims from firstseen.lanes`), "the process lived")
-	require.Equal(t, 6<<20, account.Used())
-	account.Give(6 << 20)
-	b.drain(p)
-	b.requireOnce(1)
-	require.Zero(t, account.Used())
+	requireLaneGivenBack(t, 8<<20, 6<<20, dedup.Header{Key: "large", Value: make([]byte, 3<<20)})
 }

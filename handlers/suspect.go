@@ -150,9 +150,9 @@ func (p *Processor) announce(ctx context.Context, target *registered, c dedup.Cl
 	}
 	if err != nil {
 		a.end()
-	}
-	if err != nil && !errors.Is(err, dedup.ErrNotClaimed) { // it may be counted all the same
-		p.cancel(ctx, target, c, a.attempt)
+		if !errors.Is(err, dedup.ErrNotClaimed) { // it may be counted all the same
+			p.cancel(ctx, target, c, a.attempt)
+		}
 	}
 	return a, err
 }

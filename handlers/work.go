@@ -47,17 +47,17 @@ func remember[V comparable](of map[laneOf]V, lane laneOf, known V) {
 // turn is had by one at a time.
 type turn chan struct{}
 
-// take waits for the turn, though not for long. The caller ends it where it has got it.
-func (t turn) take(ctx context.Context, most time.Duration) (end func(), ok bool) {
+// take waits for the turn, though not for long. The caller calls end, whether it has got it or not.
+func (t turn) take(ctx context.Context, most time.Duration) (end func()) {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
 	case t <- struct{}{}:
-		return sync.OnceFunc(func() { <-t }), true
+		return sync.OnceFunc(func() { <-t })
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	return func() {}, false
+	return func() {}
 }
 
 // record is what is noted of a handler. Short stands for its failures for want of something, because it is read-only, or
@@ -124,7 +124,7 @@ func (w *work) begin() (end func()) {
 
 // beginSuspect is begin for a suspect: it waits for the one before, though not long.
 func (w *work) beginSuspect(ctx context.Context) (end func()) {
-	next, _ := w.suspect.take(ctx, laneLease)
+	next := w.suspect.take(ctx, laneLease)
 	w.atWork.RLock()
 	return func() {
 		w.atWork.RUnlock()
