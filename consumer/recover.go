@@ -38,7 +38,7 @@ func (w *worker) recover(err error, n int, retry wait.Backoff) bool {
 	}
 	w.telemetry.failed(holding.CodeOf(err))
 	if w.guard == nil {
-		w.guardedBy(crashguard.AfterFailure(s.c.processor, w.position, w.log))
+		w.guard = crashguard.AfterFailure(s.c.processor, w.position, w.log)
 	}
 	w.limit = w.guard.Failed(s.ctx, err, n, w.limit)
 	pause := retry.Next()
@@ -46,14 +46,6 @@ func (w *worker) recover(err error, n int, retry wait.Backoff) bool {
 	w.yield()
 	defer w.resume()
 	return wait.Sleep(s.ctx, pause)
-}
-
-// guardedBy has batches go through a guard from now on; nil: straight to the Processor.
-func (w *worker) guardedBy(g *crashguard.Guard) {
-	w.guard, w.process = g, w.session.c.processor.Process
-	if g != nil {
-		w.process = g.Process
-	}
 }
 
 // yield gives up all that the worker has where others lack memory: a partition that is held must not keep them from

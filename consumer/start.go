@@ -69,7 +69,7 @@ func (w *worker) acquire(ctx context.Context) (at wire.Reading, hold, err error)
 	if at.Offset == begin.offset {
 		handled = w.position.Next
 	}
-	w.guardedBy(crashguard.AfterAcquiring(s.c.processor, w.position, at.Offset, handled, cfg.MaxBatch, w.log))
+	w.guard = crashguard.AfterAcquiring(s.c.processor, w.position, at.Offset, handled, cfg.MaxBatch, w.log)
 	return at, nil, store.Reposition(ctx, w.position, at.Offset, p.TopicID, at.Epoch)
 }
 

@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"context"
 	"log/slog"
 	"slices"
 	"time"
@@ -20,7 +19,6 @@ type worker struct {
 	session   *session
 	partition *fetch.Partition
 	position  *dedup.Position // nil: not acquired yet
-	process   func(context.Context, handlers.Batch) (handlers.Result, error)
 	log       *slog.Logger
 	telemetry *batches
 
@@ -29,7 +27,7 @@ type worker struct {
 	size     int             // their keys, values and headers
 	limit    int             // messages a batch; lowered where batches take too long
 
-	guard       *crashguard.Guard // has process; nil: nothing has failed, and then the Processor has
+	guard       *crashguard.Guard // nil: nothing has failed, and batches go straight to the Processor
 	yielded     bool              // nothing is fetched for it while it waits
 	parked      int               // messages at most, as counted last and parked since by this worker
 	parkedSince time.Time         // when the parked messages were counted last; zero: none were parked
@@ -37,7 +35,6 @@ type worker struct {
 
 func newWorker(s *session, p *fetch.Partition) *worker {
 	return &worker{session: s, partition: p, log: s.log.With("partition", p.String()), limit: s.c.cfg.MaxBatch,
-		process:     s.c.processor.Process,
 		telemetry:   s.c.telemetry.batches(p.TopicPartition),
 		parkedSince: time.Unix(0, 0)} // count first: owners before may have left as many as there may be
 }
@@ -138,7 +135,11 @@ func (w *worker) decode(records []*wire.Record) {
 func (w *worker) attempt(n int, next int64) error {
 	began := time.Now()
 	ctx, span := w.telemetry.begin(w.session.work, w.messages[:n])
-	result, err := w.process(ctx, handlers.Batch{Position: w.position, Next: next,
+	process := w.session.c.processor.Process
+	if w.guard != nil {
+		process = w.guard.Process
+	}
+	result, err := process(ctx, handlers.Batch{Position: w.position, Next: next,
 		LeaderEpoch: w.partition.EpochAt(next), Messages: w.messages[:n]})
 	w.telemetry.end(span, began, n, err)
 	if err != nil {
