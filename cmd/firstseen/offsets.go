@@ -139,11 +139,13 @@ Exit codes: 0 shown, 1 it failed, or a topic does not exist or is denied, and th
 					return failed
 				}
 				out := cmd.OutOrStdout()
+				var err error
 				if c.json {
-					err := printJSON(out, view.StandingOf(cfg.Group, &s))
-					return cmp.Or(err, failed, missingTopic(orAll(topics, cfg), &s))
+					err = printJSON(out, view.StandingOf(cfg.Group, &s))
+				} else {
+					err = printStanding(out, cfg.Group, &s)
 				}
-				return cmp.Or(printStanding(out, cfg.Group, &s), failed, missingTopic(orAll(topics, cfg), &s))
+				return cmp.Or(err, failed, missingTopic(orAll(topics, cfg), &s))
 			})
 		},
 	}

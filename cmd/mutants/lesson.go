@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -100,32 +101,20 @@ func (l *lessons) learn(ctx context.Context, ts tests, about string, servers []*
 	if out, err := build(ctx, args...); err != nil {
 		return fmt.Errorf("build the tests of %s: %w\n%s", ts.pkg, err, out)
 	}
-	left := make(chan string)
-	go func() {
-		defer close(left)
-		for _, name := range names {
-			left <- name
-		}
-	}()
 	var mu sync.Mutex
-	var each sync.WaitGroup
-	for _, s := range servers {
-		each.Go(func() {
-			for name := range left {
-				one, statements, err := learnOne(ctx, s, binary, ts.pkg, name)
-				mu.Lock()
-				if err != nil {
-					fmt.Printf("%s %s is left out: %v\n", ts.pkg, name, err)
-				} else {
-					l.Tests, l.Statements = append(l.Tests, *one), statements
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	each.Wait()
+	err = spread(servers, names, func(s *server, name string) error {
+		one, statements, err := learnOne(ctx, s, binary, ts.pkg, name)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			fmt.Printf("%s %s is left out: %v\n", ts.pkg, name, err)
+		} else {
+			l.Tests, l.Statements = append(l.Tests, *one), statements
+		}
+		return nil
+	})
 	slices.SortFunc(l.Tests, func(a, b lesson) int { return cmp.Or(cmp.Compare(a.Took, b.Took), cmp.Compare(a.Name, b.Name)) })
-	return ctx.Err()
+	return errors.Join(err, ctx.Err())
 }
 
 var testFunc = regexp.MustCompile(`(?m)^func (Test\w+)\(`)

@@ -6,9 +6,11 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/firstseen/firstseen/dedup/deduptest/pgserver"
 )
@@ -34,6 +36,25 @@ func startServers(ctx context.Context, n int) (servers []*server, stop func(), e
 		servers = append(servers, &server{postgres: postgres})
 	}
 	return servers, stop, nil
+}
+
+// spread does something with each item, on whatever server is free. After an error no item is begun any more.
+func spread[T any](servers []*server, items []T, do func(*server, T) error) error {
+	var group errgroup.Group
+	var next atomic.Int64
+	var failed atomic.Bool
+	for _, s := range servers {
+		group.Go(func() error {
+			for at := next.Add(1) - 1; at < int64(len(items)) && !failed.Load(); at = next.Add(1) - 1 {
+				if err := do(s, items[at]); err != nil {
+					failed.Store(true)
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
 }
 
 // test runs some tests of a binary, in their package's directory, until one fails or a time has passed.

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -75,36 +74,17 @@ func (t *trial) tryAll(ctx context.Context, g target, changes []change, results 
 		return err
 	}
 	defer suite.remove()
-	left := make(chan *change)
-	go func() {
-		defer close(left)
-		for i := range changes {
-			if time.Now().Before(t.end) && ctx.Err() == nil {
-				left <- &changes[i]
-			}
+	err = spread(t.servers, changes, func(s *server, c change) error {
+		if ctx.Err() != nil || !time.Now().Before(t.end) {
+			return nil
 		}
-	}()
-	faults := make(chan error, len(t.servers))
-	var each sync.WaitGroup
-	for _, s := range t.servers {
-		each.Go(func() {
-			for c := range left {
-				result, err := suite.try(ctx, s, c)
-				if err == nil && ctx.Err() == nil {
-					err = results.add(c.name, result)
-				}
-				if err != nil {
-					faults <- err
-					break
-				}
-			}
-			for range left { //nolint:revive // nobody is to wait for this one
-			}
-		})
-	}
-	each.Wait()
-	close(faults)
-	return errors.Join(<-faults, ctx.Err())
+		result, err := suite.try(ctx, s, &c)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		return results.add(c.name, result)
+	})
+	return errors.Join(err, ctx.Err())
 }
 
 // suite is all tests for one target.
