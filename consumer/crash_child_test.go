@@ -106,7 +106,8 @@ func (m *childMember) run(ctx context.Context) error {
 		cfg.SessionTimeout, cfg.RebalanceTimeout, cfg.RequestTimeout = m.SessionTimeout, m.SessionTimeout, time.Second
 	}
 	if m.Deaf {
-		cfg.HeartbeatInterval, cfg.CommitInterval, cfg.RequestTimeout = 5*time.Second, 4*time.Second, time.Second
+		cfg.SessionTimeout, cfg.RebalanceTimeout = 30*time.Second, 30*time.Second
+		cfg.HeartbeatInterval, cfg.CommitInterval, cfg.RequestTimeout = 10*time.Second, 10*time.Second, time.Second
 	}
 	c, err := consumer.New(cfg, processor)
 	if err != nil {

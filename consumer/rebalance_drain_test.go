@@ -2,6 +2,7 @@ package consumer_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,13 +20,15 @@ import (
 // transactions, and gives the time that the end took. left asserts that no goroutine of it is left.
 func (s *stage) drain(limit time.Duration, transactions int, h handlers.HandlerFunc) (took time.Duration, left func()) {
 	s.t.Helper()
-	entered := make(chan struct{}, 10_000)
+	entered, at := make(chan struct{}, 10_000), sync.Map{} // partitions: each is in one transaction at a time
 	c := s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
 		cc.DrainTimeout, cc.MaxBatch, cc.Transactions = limit, 10, transactions
 		cc.SessionTimeout, cc.RebalanceTimeout = time.Minute, time.Minute // longer than the longest drain
 		hc.AbandonAfter = 300 * time.Millisecond
 		enter := handlers.HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
-			entered <- struct{}{}
+			if _, known := at.LoadOrStore(m.Partition, true); !known {
+				entered <- struct{}{}
+			}
 			return h(ctx, tx, m)
 		})
 		require.NoError(s.t, hc.Handlers.Register("effect", handlers.Each(enter), s.topic))
