@@ -7,14 +7,20 @@
 // ledger table without any unique index, which handlers in SQL write to, knows what took effect. Of firstseen it
 // imports the kits alone that start Postgres and Kafka.
 //
-// Files in reading order: main.go, world.go (servers, schema, config), producer.go, member.go, fault.go, proxy.go, oracle.go.
+// Files in reading order: main.go, world.go (servers, schema, config), producer.go, member.go, fault.go, proxy.go, loss.go,
+// oracle.go.
 //
-// Exit codes: 0 everything took effect once and in order, 1 it did not (each fault is listed), 2 it could not be run.
+// With -loss 2 it runs in a network namespace of its own, where two of a hundred packets are lost, all the time and on all
+// connections. That needs Linux, root or user namespaces, and netem or nft.
+//
+// Exit codes: 0 everything took effect once and in order, 1 it did not (each fault is listed), 2 it could not be run, 3 it
+// was skipped, for packets can't be lost here.
 package main
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -36,6 +42,7 @@ type options struct {
 	dir       string
 	report    string
 	only      string
+	loss      float64
 }
 
 func main() {
@@ -51,14 +58,17 @@ func main() {
 	flag.StringVar(&o.dir, "dir", "", "for configs and logs; default a temporary directory, removed where all is well")
 	flag.StringVar(&o.report, "report", "", "file for the report as JSON")
 	flag.StringVar(&o.only, "only", "", "one fault's name: that one alone, again and again")
+	flag.Float64Var(&o.loss, "loss", 0, "lose so many `percent` of all packets, in a network namespace of its own")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	report, err := torture(ctx, o)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "torture:", err)
-		os.Exit(2)
+	if o.loss > 0 && os.Getenv(alone) == "" {
+		code, err := inNamespace(ctx)
+		exitOn(err)
+		os.Exit(code)
 	}
+	report, err := torture(ctx, o)
+	exitOn(err)
 	report.print(os.Stdout)
 	if o.report != "" {
 		text, _ := json.MarshalIndent(report, "", "  ")
@@ -68,6 +78,19 @@ func main() {
 	}
 	if len(report.Faults) > 0 {
 		os.Exit(1)
+	}
+}
+
+// exitOn ends the program where there is an error.
+func exitOn(err error) {
+	switch {
+	case err == nil:
+	case errors.Is(err, errNoLoss):
+		fmt.Fprintln(os.Stderr, "torture: skipped:", err)
+		os.Exit(3)
+	default:
+		fmt.Fprintln(os.Stderr, "torture:", err)
+		os.Exit(2)
 	}
 }
 
@@ -107,6 +130,7 @@ func torture(ctx context.Context, o options) (*report, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.Packets = w.way.lost(ctx)
 	r.Seconds = time.Since(began).Seconds()
 	w.keep = len(r.Faults) > 0
 	return r, nil

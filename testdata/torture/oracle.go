@@ -31,6 +31,7 @@ type report struct {
 	Twice        int            `json:"twice"`
 	OutOfOrder   int            `json:"out_of_order"`
 	PeakMemory   int64          `json:"peak_memory"` // bytes resident, of any member
+	Packets      int            `json:"packets_lost"`
 	Done         map[string]int `json:"done"`
 	Dead         map[string]int `json:"dead"`   // dead letters seen meanwhile, by behaviour and reason
 	Faults       []string       `json:"faults"` // what should not be
@@ -71,6 +72,9 @@ func (r *report) print(w io.Writer) {
 	fmt.Fprintf(w, "seed %d, %.0f s: %d records of %d unique messages in Kafka, %d effects (%d by rerun)\n",
 		r.Seed, r.Seconds, r.Records, r.Unique, r.Effects, r.Reruns)
 	fmt.Fprintf(w, "%d lost, %d twice, %d out of order; peak memory of a member %d MiB\n", r.Lost, r.Twice, r.OutOfOrder, r.PeakMemory>>20)
+	if r.Packets > 0 {
+		fmt.Fprintf(w, "%d packets lost\n", r.Packets)
+	}
 	for _, counts := range []map[string]int{r.Done, r.Dead} {
 		for _, name := range slices.Sorted(maps.Keys(counts)) {
 			fmt.Fprintf(w, "  %6d  %s\n", counts[name], name)

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,6 +40,7 @@ type world struct {
 	kafka   *kafkaserver.Cluster
 	pool    *pgxpool.Pool // past the proxy
 	proxy   *proxy        // the members' way to Postgres
+	way     *losing       // nil: no packets are lost
 	members []*member
 	config  string // the commands' config, past the proxy
 	level   atomic.Int32
@@ -91,12 +94,27 @@ func newWorld(ctx context.Context, o options) (w *world, err error) {
 	} else if err := os.MkdirAll(w.dir, 0o755); err != nil {
 		return nil, err
 	}
-	if err := w.start(ctx); err != nil {
-		w.keep = true
+	if err := w.startLosing(ctx); err != nil {
+		w.keep = !errors.Is(err, errNoLoss)
 		w.close()
 		return nil, err
 	}
 	return w, nil
+}
+
+// startLosing starts the servers in peace, and then has packets be lost if they are to be.
+func (w *world) startLosing(ctx context.Context) (err error) {
+	if w.o.loss == 0 {
+		return w.start(ctx)
+	}
+	if w.way, err = wayToLose(ctx); err != nil {
+		return err
+	}
+	if err := w.start(ctx); err != nil {
+		return err
+	}
+	slog.Info("packets are lost from now on", "percent", w.o.loss, "by", w.way.name)
+	return w.way.lose(ctx, w.o.loss)
 }
 
 func (w *world) start(ctx context.Context) (err error) {
