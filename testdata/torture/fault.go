@@ -197,8 +197,13 @@ func pause(ctx context.Context, r *round) error {
 		{"partition", orders + "/" + strconv.Itoa(r.random.IntN(ordersPartitions))}}[r.random.IntN(4)]
 	r.operate(ctx, append([]string{"pause", "--why", "torture"}, what...)...)
 	sleep(ctx, r.between(2, 10))
-	r.operate(context.WithoutCancel(ctx), append([]string{"resume", "--why", "torture"}, what...)...)
-	return nil
+	resume := append([]string{"resume", "--why", "torture"}, what...)
+	for limit := time.Now().Add(commandLimit); time.Now().Before(limit); sleep(context.WithoutCancel(ctx), time.Second) {
+		if _, err := r.command(context.WithoutCancel(ctx), resume...); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: Postgres has been away for %s", strings.Join(resume, " "), commandLimit)
 }
 
 // reload is by SIGHUP, to a member that is up: before that a SIGHUP is its end.
