@@ -43,22 +43,6 @@ type Position struct {
 	unmoved        bool // counted as acquired in vain: no batch was committed since
 }
 
-// ErrFenced is returned where another owner has acquired the position: nothing of the batch took effect, and
-// nothing that this owner does will.
-var ErrFenced = errors.New("another owner has acquired the position")
-
-// ErrLocked is returned where another session holds the position's row and could not be ended; the error's text
-// names it. It is somebody who works on the table by hand, or an owner of before that logged in as another role.
-var ErrLocked = errors.New("another session has locked the position")
-
-// MovedError says that the position is not where its owner thinks: a commit whose answer was lost did take
-// effect (Next is higher), or the database was set back (Next is lower).
-type MovedError struct {
-	Next int64
-}
-
-func (e *MovedError) Error() string { return fmt.Sprintf("the position stands at offset %d", e.Next) }
-
 const (
 	acquireSQL = `select position_id, epoch, next_offset, topic_id, evicted, fruitless
 		from firstseen.acquire($1, $2, $3, $4, $5)`

@@ -9,10 +9,12 @@
 // is in package operate.
 //
 // In reading order: message.go; store.go (opening) with rights.go and pool.go; scope.go and position.go (what a
-// batch is accepted into, and who owns it), accept.go, settle.go and tx.go (one transaction from its begin to its
-// commit), internal/handlertx and session.go (what handlers get of it, and leave behind); ordering.go, lanes.go and
-// rest.go (what waits); look.go (accept without effect), pause.go and holds.go (what is read and told by the way);
-// names.go; and how values travel: columns.go, statements.go, array.go, copyrows.go, pieces.go, headers.go, uuidcodec.go.
+// batch is accepted into, and who owns it); batch.go, accept.go, settle.go and commit.go (one transaction from its
+// begin to its commit), tx.go (what is done with it in between), errors.go (what it is refused for),
+// internal/handlertx and session.go (what handlers get of it, and leave behind); ordering.go, lanes.go and rest.go
+// (what waits); look.go (accept without effect), pause.go and holds.go (what is read and told by the way); names.go;
+// and how values travel: parameters.go, columns.go, statements.go, array.go, copyrows.go, pieces.go, headers.go,
+// uuidcodec.go.
 package dedup
 
 import (
