@@ -5,42 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"sort"
 	"time"
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/failure"
-)
-
-// handlerError says which handler failed.
-type handlerError struct {
-	Handler string
-	Err     error
-}
-
-func (e *handlerError) Error() string { return fmt.Sprintf("handler %s: %v", e.Handler, e.Err) }
-
-func (e *handlerError) Unwrap() error { return e.Err }
-
-// PanicError is a handler's panic.
-type PanicError struct {
-	Value any
-	Stack []byte
-}
-
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
-
-var (
-	// ErrGoexit is the error of a handler that ended its goroutine by runtime.Goexit, as testing's FailNow does.
-	ErrGoexit = errors.New("the handler called runtime.Goexit")
-	// ErrAbandoned is the error of a handler that went on after its context had ended, and was cut off.
-	ErrAbandoned = errors.New("the handler ignored the end of its context and was cut off")
-	// ErrNoConnection is the error of a handler that waited in vain for another connection of the store's pool. It is
-	// no failure of the handler.
-	ErrNoConnection = errors.New("the handler waited for a connection of the pool in vain: all were in use; " +
-		"make the pool larger, and say in Registration.Connections how many a call takes")
-	// ErrHandlerTimeout is the cause of a handler's context ending after Config.HandlerTimeout.
-	ErrHandlerTimeout = errors.New("the handler took longer than its time limit")
 )
 
 // attempt has a handler handle messages. Where it fails, so many of them as it returns are done and behind a savepoint.
@@ -54,27 +22,6 @@ func (r *run) attempt(undo bool, stretches ...[]dedup.Message) attempt {
 		return func(ctx context.Context) (int, error) { return q.handle(ctx, tx, round{undo, stretches}) }
 	}
 	return func(ctx context.Context) (int, error) { return 0, r.target.handler.HandleBatch(ctx, tx, stretches[0]) }
-}
-
-// pipelined says whether savepoints go along with what the handler sends. Where the commit has failed they can't: what
-// is deferred has to be checked before.
-func (r *run) pipelined() (q queue, ok bool) {
-	q, ok = r.target.handler.(queue)
-	return q, ok && (r.known == nil || !r.known.deferred)
-}
-
-// messagesOf are a part of the batch's own slice, where nothing is left out in between.
-func (r *run) messagesOf(entries []*dedup.Entry) []dedup.Message {
-	n := len(entries)
-	at := sort.Search(len(r.all), func(i int) bool { return r.all[i].Offset >= entries[0].Message.Offset })
-	if at+n <= len(r.all) && entries[0].Message == &r.all[at] && entries[n-1].Message == &r.all[at+n-1] {
-		return r.all[at : at+n : at+n]
-	}
-	ms := make([]dedup.Message, n)
-	for i, e := range entries {
-		ms[i] = *e.Message
-	}
-	return ms
 }
 
 // call makes an attempt in a goroutine of its own: only so can it be survived whatever the handler does, and left

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"sort"
 
 	"github.com/firstseen/firstseen/dedup"
 )
@@ -72,4 +73,18 @@ func count(entries []dedup.Entry) Result {
 		}
 	}
 	return r
+}
+
+// messagesOf are a part of the batch's own slice, where nothing is left out in between.
+func (r *run) messagesOf(entries []*dedup.Entry) []dedup.Message {
+	n := len(entries)
+	at := sort.Search(len(r.all), func(i int) bool { return r.all[i].Offset >= entries[0].Message.Offset })
+	if at+n <= len(r.all) && entries[0].Message == &r.all[at] && entries[n-1].Message == &r.all[at+n-1] {
+		return r.all[at : at+n : at+n]
+	}
+	ms := make([]dedup.Message, n)
+	for i, e := range entries {
+		ms[i] = *e.Message
+	}
+	return ms
 }

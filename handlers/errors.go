@@ -132,3 +132,34 @@ func clip(err error) string {
 	}
 	return text
 }
+
+// handlerError says which handler failed.
+type handlerError struct {
+	Handler string
+	Err     error
+}
+
+func (e *handlerError) Error() string { return fmt.Sprintf("handler %s: %v", e.Handler, e.Err) }
+
+func (e *handlerError) Unwrap() error { return e.Err }
+
+// PanicError is a handler's panic.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+var (
+	// ErrGoexit is the error of a handler that ended its goroutine by runtime.Goexit, as testing's FailNow does.
+	ErrGoexit = errors.New("the handler called runtime.Goexit")
+	// ErrAbandoned is the error of a handler that went on after its context had ended, and was cut off.
+	ErrAbandoned = errors.New("the handler ignored the end of its context and was cut off")
+	// ErrNoConnection is the error of a handler that waited in vain for another connection of the store's pool. It is
+	// no failure of the handler.
+	ErrNoConnection = errors.New("the handler waited for a connection of the pool in vain: all were in use; " +
+		"make the pool larger, and say in Registration.Connections how many a call takes")
+	// ErrHandlerTimeout is the cause of a handler's context ending after Config.HandlerTimeout.
+	ErrHandlerTimeout = errors.New("the handler took longer than its time limit")
+)

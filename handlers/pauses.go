@@ -112,3 +112,21 @@ func (p *Processor) followPauses(ctx context.Context) {
 		}
 	}
 }
+
+// unseen describes messages that are parked before their handler sees them.
+type unseen struct {
+	alone       bool   // each is to be handled by itself; a detached handler's are anyway
+	reason, why string // empty where it is no failure that they wait for
+}
+
+// parks says whether a handler sees no message now: it is detached, paused, or what it needs is away.
+func (p *Processor) parks(b *Batch, target *registered) (how unseen, yes bool) {
+	why, stops := p.circuits[target].stops()
+	switch {
+	case target.detached != nil:
+		return unseen{}, true
+	case stops:
+		return unseen{b.Apart, reasonUnavailable, why}, true
+	}
+	return unseen{alone: b.Apart}, b.Apart || !b.Replayed && p.rests(target)
+}

@@ -248,3 +248,10 @@ func (p *pipeline) withoutUndo() *pipeline {
 	}
 	return again
 }
+
+// pipelined says whether savepoints go along with what the handler sends. Where the commit has failed they can't: what
+// is deferred has to be checked before.
+func (r *run) pipelined() (q queue, ok bool) {
+	q, ok = r.target.handler.(queue)
+	return q, ok && (r.known == nil || !r.known.deferred)
+}
