@@ -4,14 +4,17 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -64,6 +67,52 @@ func slowly(d time.Duration) handlers.BatchHandlerFunc {
 
 func nothing(context.Context, pgx.Tx, []dedup.Message) error { return nil }
 
+// The handlers that need more than a job: one that fails on each message once, and then writes nothing; a SQL function,
+// and a webhook. The messages of the first and the last are parked.
+const (
+	failingOnce = "failing once"
+	bySQL       = "sql"
+	byWebhook   = "webhook"
+)
+
+// takeSQL is the function that a SQL function is measured by.
+const takeSQL = `create function bench_take(m firstseen.message) returns void language sql as
+	'insert into bench_effects (id, payload) values (m.id, sha256(m.payload))'`
+
+func failOnce() handlers.Handler {
+	var mu sync.Mutex
+	failed := map[uuid.UUID]bool{}
+	return handlers.HandlerFunc(func(_ context.Context, _ pgx.Tx, m dedup.Message) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if failed[m.ID] {
+			return nil
+		}
+		failed[m.ID] = true
+		return errors.New("for the first time")
+	})
+}
+
+// registration is the job's handler.
+func (j job) registration(ctx context.Context, pool *pgxpool.Pool) (r handlers.Registration, err error) {
+	r = handlers.Registration{Name: "bench", Topics: []string{j.Topic},
+		Retry: handlers.Retry{Base: 10 * time.Millisecond, Cap: 10 * time.Millisecond}}
+	switch workload := workloads[j.Handler]; {
+	case workload != nil:
+		r.Handler = workload(j)
+	case j.Handler == failingOnce:
+		r.Handler = handlers.Each(failOnce())
+	case j.Handler == bySQL:
+		r.Handler, err = handlers.NewSQL(ctx, pool, "", "bench_take")
+	case j.Handler == byWebhook:
+		r.Detached, err = handlers.NewWebhook(handlers.WebhookConfig{URL: j.URL, AllowPrivate: true,
+			Timeout: time.Minute})
+	default:
+		err = fmt.Errorf("no workload %q", j.Handler)
+	}
+	return r, err
+}
+
 // Contend is firstseen as a contender: it reads its job from in, and writes its outcome to out.
 func Contend(ctx context.Context, in io.Reader, out io.Writer) error {
 	var j job
@@ -91,7 +140,7 @@ func (j job) consume(ctx context.Context) (o outcome, err error) {
 		return o, err
 	}
 	defer pool.Close()
-	c, err := j.consumer(ctx, pool)
+	c, processor, err := j.consumer(ctx, pool)
 	if err != nil {
 		return o, err
 	}
@@ -105,6 +154,8 @@ func (j job) consume(ctx context.Context) (o outcome, err error) {
 	go func() { ended <- c.Run(ctx) }()
 	err = j.await(ctx, watch, start, &o)
 	o.Allocations, o.PeakBytes = mallocs()-before, peakMemory()
+	totals := processor.Totals()
+	o.Failed, o.Dead = int(totals.Failed), int(totals.Dead)
 	cancel()
 	if e := <-ended; err == nil {
 		err = e
@@ -134,39 +185,41 @@ func (j job) pool(ctx context.Context) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
-func (j job) consumer(ctx context.Context, pool *pgxpool.Pool) (*consumer.Consumer, error) {
+func (j job) consumer(ctx context.Context, pool *pgxpool.Pool) (*consumer.Consumer, *handlers.Processor, error) {
 	store, err := dedup.Open(ctx, pool, dedup.Config{Inbox: cmp.Or(j.Inbox, j.Group)})
 	if err != nil {
-		return nil, err
-	}
-	workload, ok := workloads[j.Handler]
-	if !ok {
-		return nil, fmt.Errorf("no workload %q", j.Handler)
+		return nil, nil, err
 	}
 	quiet := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	registry := &handlers.Registry{}
-	if err := registry.Register("bench", workload(j), j.Topic); err != nil {
-		return nil, err
+	registration, err := j.registration(ctx, pool)
+	if err == nil {
+		err = registry.Add(registration)
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: registry, Logger: quiet})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !j.Unlimited {
 		debug.SetMemoryLimit(int64(cmp.Or(j.BufferBytes, consumer.DefaultBufferBytes)) + consumer.HeapBeside)
 	}
-	return consumer.New(consumer.Config{Connection: consumer.Connection{Brokers: j.Brokers}, Group: j.Group,
+	c, err := consumer.New(consumer.Config{Connection: consumer.Connection{Brokers: j.Brokers}, Group: j.Group,
 		Transactions: j.Transactions,
 		BufferBytes:  j.BufferBytes, HeartbeatInterval: j.Heartbeat, Logger: quiet}, processor)
+	return c, processor, err
 }
 
-const progress = `select coalesce(sum(next_offset), 0)::bigint, count(owner) from firstseen.positions where consumer = $1`
+const progress = `select coalesce(sum(next_offset), 0)::bigint - (select count(*) from firstseen.parked
+	join firstseen.scopes using (scope_id) where inbox = $2), count(owner) from firstseen.positions where consumer = $1`
 
-// await looks at the positions until they add up to the job's messages, and times it.
+// await looks until as many messages are behind the positions, and none of them parked, as the job has, and times it.
 func (j job) await(ctx context.Context, conn *pgx.Conn, start time.Time, o *outcome) error {
 	for {
 		var done, owned int
-		err := conn.QueryRow(ctx, progress, j.Group).Scan(&done, &owned)
+		err := conn.QueryRow(ctx, progress, j.Group, cmp.Or(j.Inbox, j.Group)).Scan(&done, &owned)
 		if o.Seconds, o.Messages = time.Since(start).Seconds(), done; o.FirstMessages == 0 && owned >= j.Partitions {
 			o.FirstSeconds, o.FirstMessages = o.Seconds, done
 		}

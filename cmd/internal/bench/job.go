@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -34,6 +36,7 @@ type job struct {
 	Unlimited    bool          `json:"unlimited,omitempty"` // Go's heap is; else it has the limit of `firstseen run`
 	Wait         time.Duration `json:"wait,omitempty"`      // of the handler that waits
 	Heartbeat    time.Duration `json:"heartbeat,omitempty"`
+	URL          string        `json:"url,omitempty"` // of a webhook
 }
 
 // outcome is a contender's answer.
@@ -43,6 +46,9 @@ type outcome struct {
 	// Of firstseen alone: what the consumer allocated, and the most memory that the process has had.
 	Allocations uint64 `json:"allocations,omitempty"`
 	PeakBytes   int64  `json:"peak_bytes,omitempty"`
+	// Failed are tries of messages that failed, and Dead messages that were given up.
+	Failed int `json:"failed,omitempty"`
+	Dead   int `json:"dead,omitempty"`
 	// Also of firstseen alone: when the first messages were through and the job's partitions acquired, and how many
 	// messages that were.
 	FirstSeconds  float64 `json:"first_seconds,omitempty"`
@@ -77,7 +83,7 @@ func (l *lab) contend(ctx context.Context, name string, j job) (o outcome, err e
 		return o, err
 	}
 	var stdout, stderr bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &stdout, &stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = bytes.NewReader(input), &stdout, &stderr, withoutGo(os.Environ())
 	if err := cmd.Run(); err != nil {
 		return o, fmt.Errorf("%w: %s", errors.Join(err, context.Cause(ctx)), lastLines(stderr.Bytes()))
 	}
@@ -85,6 +91,13 @@ func (l *lab) contend(ctx context.Context, name string, j job) (o outcome, err e
 		return o, fmt.Errorf("read its answer %q: %w", stdout.Bytes(), err)
 	}
 	return o, nil
+}
+
+// withoutGo is an environment in which Go's collector is as in a program that nobody has set anything for.
+func withoutGo(environ []string) []string {
+	return slices.DeleteFunc(environ, func(v string) bool {
+		return strings.HasPrefix(v, "GOMEMLIMIT=") || strings.HasPrefix(v, "GOGC=")
+	})
 }
 
 // together has n instances of firstseen do a job, and runs f beside them. What fails first ends all, and is the error.

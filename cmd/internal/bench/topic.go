@@ -24,6 +24,7 @@ type topicSpec struct {
 	newID      func() uuid.UUID          // default UUIDv4
 	codec      *kgo.CompressionCodec     // default none
 	size       int                       // of a value; default 300, else it is zeros
+	headers    int                       // empty ones, beside the ID
 	first      int                       // the partition of the first message, behind others
 	configs    map[string]*string        // of the topic
 	value      func(i int, value []byte) // changes the i-th value, which is random
@@ -49,6 +50,16 @@ func (l *lab) topic(ctx context.Context, spec topicSpec) (string, error) {
 	return name, spec.fill(ctx, client, name)
 }
 
+// dropTopic makes room on the broker's disk.
+func (l *lab) dropTopic(topic string) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(l.kafka.Addrs()...))
+	if err != nil {
+		return
+	}
+	defer client.Close()
+	_, _ = kadm.NewClient(client).DeleteTopic(context.Background(), topic)
+}
+
 func (s topicSpec) prepared() topicSpec {
 	if s.partitions == 0 {
 		s.partitions = partitions
@@ -69,7 +80,8 @@ func (s topicSpec) client(addrs []string, more ...kgo.Opt) (*kgo.Client, error) 
 		opts = append(opts, kgo.ProducerBatchCompression(*s.codec))
 	}
 	if s.size > 0 {
-		opts = append(opts, kgo.ProducerBatchMaxBytes(maxMessageBytes), kgo.MaxBufferedBytes(4*maxMessageBytes))
+		opts = append(opts, kgo.ProducerBatchMaxBytes(maxMessageBytes), kgo.MaxBufferedBytes(4*maxMessageBytes),
+			kgo.MaxBufferedRecords(1_000_000))
 	}
 	return kgo.NewClient(append(opts, more...)...)
 }
@@ -97,6 +109,7 @@ func (s topicSpec) record(topic string, i int) *kgo.Record {
 	if s.value != nil {
 		s.value(i, r.Value)
 	}
+	r.Headers = append(r.Headers, make([]kgo.RecordHeader, s.headers)...)
 	return r
 }
 
