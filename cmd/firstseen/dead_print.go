@@ -11,7 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/firstseen/firstseen/cmd/internal/view"
+	"github.com/firstseen/firstseen/cmd/internal/httpjson"
 )
 
 // pretty is a value for people, on lines of its own, and what it is.
@@ -105,7 +105,7 @@ func quotedUnlessEmpty(text string) string {
 }
 
 func printJSON(out io.Writer, v any) error {
-	text, err := view.JSON(v, "  ")
+	text, err := httpjson.Marshal(v, "  ")
 	if err == nil {
 		_, err = out.Write(text)
 	}

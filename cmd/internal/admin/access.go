@@ -8,12 +8,11 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/httpjson"
 )
 
 // role is what a client may do.
@@ -34,7 +33,7 @@ type client struct {
 
 // identify says who asks, or why the request is refused. Without tokens and a CA for certificates a client has to be on
 // the same host, and may do everything; else it has to show one, wherever it is.
-func identify(r *http.Request, cfg config.HTTP) (client, *Problem) {
+func identify(r *http.Request, cfg config.HTTP) (client, *httpjson.Problem) {
 	if cfg.ReadToken == "" && cfg.WriteToken == "" && cfg.ClientCAFile == "" {
 		return local(r)
 	}
@@ -49,7 +48,7 @@ func identify(r *http.Request, cfg config.HTTP) (client, *Problem) {
 		known = holder
 	}
 	if known.role == nobody {
-		return known, problem(http.StatusUnauthorized, "%s", credentialAdvice(cfg)).with("WWW-Authenticate",
+		return known, httpjson.Errorf(http.StatusUnauthorized, "%s", credentialAdvice(cfg)).With("WWW-Authenticate",
 			`Bearer realm="firstseen"`)
 	}
 	return known, nil
@@ -57,21 +56,21 @@ func identify(r *http.Request, cfg config.HTTP) (client, *Problem) {
 
 // local admits clients on the same host. A web page in a browser there is not meant: its requests name another host,
 // though DNS leads here. Nor is a proxy, behind which anyone may be.
-func local(r *http.Request) (client, *Problem) {
+func local(r *http.Request) (client, *httpjson.Problem) {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !peer.Addr().Unmap().IsLoopback() {
-		return client{}, problem(http.StatusForbidden,
+		return client{}, httpjson.Errorf(http.StatusForbidden,
 			"the API is for clients on the same host; for others set http.write_token, "+
 				"http.read_token or http.client_ca_file in the config")
 	}
 	if !isLocalHost(r.Host) {
-		return client{}, problem(http.StatusForbidden,
+		return client{}, httpjson.Errorf(http.StatusForbidden,
 			"the request is for a host of another name; ask for localhost or 127.0.0.1, or set http.write_token in the config")
 	}
 	for _, name := range []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto",
 		"X-Real-Ip"} {
 		if r.Header.Get(name) != "" {
-			return client{}, problem(http.StatusForbidden,
+			return client{}, httpjson.Errorf(http.StatusForbidden,
 				"the request comes through a proxy, which hides where from; set http.write_token in the config")
 		}
 	}
@@ -132,12 +131,12 @@ func credentialAdvice(cfg config.HTTP) string {
 }
 
 // mayWrite says why a client may not change anything; nil: it may. No page in a browser may, whatever it shows.
-func (c client) mayWrite(r *http.Request) *Problem {
+func (c client) mayWrite(r *http.Request) *httpjson.Problem {
 	if r.Header.Get("Origin") != "" {
-		return problem(http.StatusForbidden, "changes can't be asked for by a web page: the request has the header Origin")
+		return httpjson.Errorf(http.StatusForbidden, "changes can't be asked for by a web page: the request has the header Origin")
 	}
 	if c.role < writer {
-		return problem(http.StatusForbidden, "%s may read and not change: it takes http.write_token, or a certificate whose common name is in http.writers", c.name)
+		return httpjson.Errorf(http.StatusForbidden, "%s may read and not change: it takes http.write_token, or a certificate whose common name is in http.writers", c.name)
 	}
 	return nil
 }
@@ -145,37 +144,14 @@ func (c client) mayWrite(r *http.Request) *Problem {
 const maxActor = 100
 
 // actor is who is written down for a change: what the credential proves, and in brackets who the client says it is.
-func (c client) actor(r *http.Request) (string, *Problem) {
+func (c client) actor(r *http.Request) (string, *httpjson.Problem) {
 	said := r.Header.Get("X-Actor")
 	if said == "" {
 		return c.name, nil
 	}
 	if len(said) > maxActor || strings.ContainsFunc(said, func(r rune) bool { return !unicode.IsPrint(r) }) ||
 		!utf8.ValidString(said) {
-		return "", wrong("X-Actor", "has more than %d bytes, or a character that can't be printed", maxActor)
+		return "", httpjson.Wrong("X-Actor", "has more than %d bytes, or a character that can't be printed", maxActor)
 	}
 	return c.name + " (" + said + ")", nil
-}
-
-// bucket lets through a number of requests a second, and as many at once after a pause. The zero bucket is full.
-type bucket struct {
-	mu    sync.Mutex
-	spent float64 // requests that were let through and are not made up for by time
-	at    time.Time
-}
-
-// take lets one request through, or says how long to wait.
-func (b *bucket) take(rate int, now time.Time) (wait time.Duration, ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	perSecond := float64(max(rate, 1))
-	if passed := now.Sub(b.at); b.at.IsZero() ||
-		passed > 0 { // two requests may come here in another order than they looked at the clock
-		b.spent, b.at = max(0, b.spent-perSecond*passed.Seconds()), now
-	}
-	if b.spent+1 > perSecond {
-		return time.Duration((b.spent + 1 - perSecond) / perSecond * float64(time.Second)), false
-	}
-	b.spent++
-	return 0, true
 }

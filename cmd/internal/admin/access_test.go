@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/httpjson"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
@@ -112,49 +113,22 @@ func TestActorIsBounded(t *testing.T) {
 	}
 }
 
+// useUp takes what a bucket lets through for an hour.
+func useUp(b *httpjson.Bucket) {
+	for range 3 {
+		b.Take(3, time.Now().Add(time.Hour))
+	}
+}
+
 func TestRateIsBoundedAndStrangersDoNotUseItUp(t *testing.T) {
 	s := newStage(t, func(c *config.Config) { withTokens(c); c.HTTP.Rate = 3 })
-	s.server.refused = bucket{spent: 3, at: time.Now().Add(time.Hour)} // strangers have used theirs up
+	useUp(&s.server.refused) // by strangers
 	s.refused(http.StatusTooManyRequests, http.MethodGet, prefix+"/status", "")
 	s.get(prefix+"/status", "Authorization", "Bearer "+readToken)
-	s.server.admitted = bucket{spent: 3, at: time.Now().Add(time.Hour)}
+	useUp(&s.server.admitted)
 	answer := s.ask(http.StatusTooManyRequests, http.MethodGet, prefix+"/status", "", "Authorization", "Bearer "+readToken)
 	require.Equal(t, "1", answer.Header.Get("Retry-After"))
 	s.get("/healthz")
-}
-
-func TestBucketLetsSoManyThroughASecond(t *testing.T) {
-	var b bucket
-	now := time.Now()
-	for range 5 {
-		_, ok := b.take(5, now)
-		require.True(t, ok)
-	}
-	wait, ok := b.take(5, now)
-	require.False(t, ok)
-	require.Equal(t, 200*time.Millisecond, wait)
-	_, ok = b.take(5, now.Add(wait-time.Millisecond))
-	require.False(t, ok)
-	_, ok = b.take(5, now.Add(wait))
-	require.True(t, ok)
-	for range 5 {
-		_, ok = b.take(5, now.Add(time.Hour))
-		require.True(t, ok)
-	}
-	_, ok = b.take(5, now.Add(time.Hour))
-	require.False(t, ok)
-}
-
-func TestBucketOfNothingLetsOneThroughASecond(t *testing.T) {
-	for _, rate := range []int{0, 1} {
-		var b bucket
-		now := time.Now()
-		_, ok := b.take(rate, now)
-		require.True(t, ok)
-		wait, ok := b.take(rate, now)
-		require.False(t, ok)
-		require.Equal(t, time.Second, wait)
-	}
 }
 
 func TestAnActorHasAHundredBytesAtMost(t *testing.T) {

@@ -237,7 +237,7 @@ func TestPanicOfARequestIsAnswered(t *testing.T) {
 func TestBodyOfAChangeIsBounded(t *testing.T) {
 	s := unstarted(t, nil)
 	s.start()
-	body, err := json.Marshal(Change{Why: strings.Repeat("x", maxBody)})
+	body, err := json.Marshal(Change{Why: strings.Repeat("x", maxBody<<20)})
 	require.NoError(t, err)
 	s.refused(http.StatusRequestEntityTooLarge, http.MethodPost, prefix+"/dead-letters/redrive", string(body))
 }

@@ -5,39 +5,27 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"io"
-	"mime"
 	"net/http"
 	"reflect"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/firstseen/firstseen/cmd/internal/argtext"
+	"github.com/firstseen/firstseen/cmd/internal/httpjson"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
-const maxBody = 1 << 20
+const maxBody = 1 // MiB
 
 // readBody reads a JSON object into a struct, and takes no field that the struct has not.
-func readBody(w http.ResponseWriter, r *http.Request, into any) *Problem {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return problem(http.StatusUnsupportedMediaType,
-			"send the body as JSON, with the header Content-Type: application/json")
-	}
-	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return problem(http.StatusRequestEntityTooLarge, "the body has more than 1 MiB; ask for less at once")
-	case err != nil:
-		return problem(http.StatusBadRequest, "the body did not arrive whole")
-	case !utf8.Valid(content):
-		return problem(http.StatusBadRequest, "the body is not UTF-8")
+func readBody(w http.ResponseWriter, r *http.Request, into any) *httpjson.Problem {
+	content, fault := httpjson.Body(w, r, maxBody)
+	if fault != nil {
+		return fault
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(content, &fields); err != nil || fields == nil {
-		return problem(http.StatusBadRequest, "the body is not one JSON object")
+		return httpjson.Errorf(http.StatusBadRequest, "the body is not one JSON object")
 	}
 	names := fieldNames(reflect.TypeOf(into).Elem())
 	for name := range fields {
@@ -75,13 +63,13 @@ func fieldNames(t reflect.Type) (names []string) {
 	return names
 }
 
-func typeProblem(err error) *Problem {
+func typeProblem(err error) *httpjson.Problem {
 	var mistyped *json.UnmarshalTypeError
 	if errors.As(err, &mistyped) {
 		field := mistyped.Field[strings.LastIndexByte(mistyped.Field, '.')+1:]
-		return wrong(field, "can't be a JSON %s; see /api/v1/openapi.json", mistyped.Value)
+		return httpjson.Wrong(field, "can't be a JSON %s; see /api/v1/openapi.json", mistyped.Value)
 	}
-	return problem(http.StatusBadRequest, "a field of the body is not what it has to be; see /api/v1/openapi.json")
+	return httpjson.Errorf(http.StatusBadRequest, "a field of the body is not what it has to be; see /api/v1/openapi.json")
 }
 
 // BodyFilter are the fields by which a change picks dead letters.
@@ -106,7 +94,7 @@ type KeyBytes struct {
 const maxBodyIDs = 1000
 
 // filter reads the fields, and says whether they narrow anything.
-func (b *BodyFilter) filter() (f operate.Filter, narrow bool, fault *Problem) {
+func (b *BodyFilter) filter() (f operate.Filter, narrow bool, fault *httpjson.Problem) {
 	f = operate.Filter{Topic: b.Topic, Handler: b.Handler, Tenant: b.Tenant, Reason: b.Reason}
 	q := query{}
 	for name, text := range map[string]string{"topic": b.Topic, "handler": b.Handler, "tenant": b.Tenant,
@@ -130,7 +118,7 @@ func (b *BodyFilter) filter() (f operate.Filter, narrow bool, fault *Problem) {
 func bodyTime(q *query, name, text string) time.Time {
 	at, err := argtext.Time(text, time.Now())
 	if err != nil {
-		q.refuse(name, "%s is neither a duration like 2h nor a time like 2026-03-01T04:05:06Z", brief(text))
+		q.refuse(name, "%s is neither a duration like 2h nor a time like 2026-03-01T04:05:06Z", httpjson.Brief(text))
 	}
 	return at
 }

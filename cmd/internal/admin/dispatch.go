@@ -8,10 +8,9 @@ import (
 	"net/http"
 	"reflect"
 	"runtime/debug"
-	"slices"
-	"strings"
 	"time"
 
+	"github.com/firstseen/firstseen/cmd/internal/httpjson"
 	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
@@ -40,16 +39,16 @@ type call struct {
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	for path, probe := range map[string]http.HandlerFunc{"/livez": s.livez, "/readyz": s.readyz, "/healthz": s.healthz} {
-		mux.Handle(path, methods{http.MethodGet: probe})
+		mux.Handle(path, httpjson.Methods{http.MethodGet: probe})
 	}
 	if s.cfg.Metrics != nil {
-		mux.Handle("/metrics", methods{http.MethodGet: s.cfg.Metrics.ServeHTTP})
+		mux.Handle("/metrics", httpjson.Methods{http.MethodGet: s.cfg.Metrics.ServeHTTP})
 	}
-	paths := map[string]methods{}
+	paths := map[string]httpjson.Methods{}
 	for i := range routes {
 		r := &routes[i]
 		if paths[r.path] == nil {
-			paths[r.path] = methods{}
+			paths[r.path] = httpjson.Methods{}
 		}
 		paths[r.path][r.method] = s.serve(r)
 	}
@@ -64,30 +63,7 @@ func (s *Server) handler() http.Handler {
 }
 
 func notFound(w http.ResponseWriter, _ *http.Request) {
-	problem(http.StatusNotFound, "there is nothing at this path; /api/v1/openapi.json lists what the API has, and /livez, /readyz, /healthz and /metrics are beside it").write(w)
-}
-
-// methods are what a path answers, by method; HEAD as GET.
-type methods map[string]http.HandlerFunc
-
-func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	method := r.Method
-	if method == http.MethodHead {
-		method = http.MethodGet
-	}
-	if serve := m[method]; serve != nil {
-		serve(w, r)
-		return
-	}
-	var allowed []string
-	for name := range m {
-		if allowed = append(allowed, name); name == http.MethodGet {
-			allowed = append(allowed, http.MethodHead)
-		}
-	}
-	slices.Sort(allowed)
-	problem(http.StatusMethodNotAllowed, "this path takes %s", strings.Join(allowed, ", ")).with("Allow",
-		strings.Join(allowed, ", ")).write(w)
+	httpjson.Errorf(http.StatusNotFound, "there is nothing at this path; /api/v1/openapi.json lists what the API has, and /livez, /readyz, /healthz and /metrics are beside it").Write(w)
 }
 
 // survive answers a request that panics, and logs it.
@@ -95,7 +71,7 @@ func (s *Server) survive(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if p := recover(); p != nil {
-				s.fail(r, fmt.Errorf("panic: %v\n%s", p, debug.Stack())).write(w)
+				s.fail(r, fmt.Errorf("panic: %v\n%s", p, debug.Stack())).Write(w)
 			}
 		}()
 		next.ServeHTTP(w, r)
@@ -113,14 +89,14 @@ func (s *Server) admit(next http.Handler) http.Handler {
 		if refused != nil {
 			counter = &s.refused
 		}
-		if wait, ok := counter.take(cfg.Rate, time.Now()); !ok {
-			problem(http.StatusTooManyRequests, "more than %d requests a second, all clients together: see http.rate in the config", cfg.Rate).retry(wait).write(w)
+		if wait, ok := counter.Take(cfg.Rate, time.Now()); !ok {
+			httpjson.Errorf(http.StatusTooManyRequests, "more than %d requests a second, all clients together: see http.rate in the config", cfg.Rate).Retry(wait).Write(w)
 			return
 		}
 		if refused != nil {
 			s.log.Warn("a request to the admin API is refused", "remote", r.RemoteAddr, "path", r.URL.Path, "status",
 				refused.Status)
-			refused.write(w)
+			refused.Write(w)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), clientKey{}, who)))
@@ -134,10 +110,10 @@ func (s *Server) serve(route *route) http.HandlerFunc {
 		defer c.end()
 		answer, err := c.answer(w, r, route)
 		if err == nil {
-			err = writeJSON(w, http.StatusOK, jsonType, answer)
+			err = httpjson.Write(w, http.StatusOK, httpjson.Type, answer)
 		}
 		if err != nil {
-			s.problemOf(r, err).write(w)
+			s.problemOf(r, err).Write(w)
 		}
 	}
 }
@@ -198,14 +174,14 @@ func (c *call) room(ctx context.Context) error {
 	defer cancel()
 	n := min(answerBytes, c.parts.Memory.Limit()/(4*maxAnswers))
 	if err := c.parts.Memory.Take(ctx, n, 0); err != nil {
-		return problem(http.StatusServiceUnavailable, "all memory for messages is in use; try again").retry(turnLimit)
+		return httpjson.Errorf(http.StatusServiceUnavailable, "all memory for messages is in use; try again").Retry(turnLimit)
 	}
 	c.bytes = n
 	return nil
 }
 
 // sign finds out who asks for a change, and refuses those who may not.
-func (c *call) sign(r *http.Request) (fault *Problem) {
+func (c *call) sign(r *http.Request) (fault *httpjson.Problem) {
 	who, _ := r.Context().Value(clientKey{}).(client)
 	if fault = who.mayWrite(r); fault == nil {
 		c.actor, fault = who.actor(r)
@@ -233,7 +209,7 @@ func await(ctx context.Context, turn chan struct{}) error {
 	case turn <- struct{}{}:
 		return nil
 	case <-wait.C:
-		return problem(http.StatusServiceUnavailable, "an earlier request still takes its time; try again").retry(turnLimit)
+		return httpjson.Errorf(http.StatusServiceUnavailable, "an earlier request still takes its time; try again").Retry(turnLimit)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -245,41 +221,39 @@ func (c *call) inbox() (*operate.Inbox, error) {
 		return nil, c.fault
 	}
 	if c.attached == nil {
-		return nil, problem(http.StatusServiceUnavailable,
-			"Postgres has not been reached since the start, or its schema is not there: see the log").retry(turnLimit)
+		return nil, httpjson.Errorf(http.StatusServiceUnavailable,
+			"Postgres has not been reached since the start, or its schema is not there: see the log").Retry(turnLimit)
 	}
 	return c.attached, nil
 }
 
 // problemOf turns an error into what a client may know of it. The rest is in the log.
-func (s *Server) problemOf(r *http.Request, err error) *Problem {
-	var known *Problem
+func (s *Server) problemOf(r *http.Request, err error) *httpjson.Problem {
+	var known *httpjson.Problem
 	var cursor *operate.CursorError
 	switch {
 	case errors.As(err, &known):
 		return known
 	case errors.As(err, &cursor):
-		return wrong("cursor", "is not one that this list gave; begin again without it")
+		return httpjson.Wrong("cursor", "is not one that this list gave; begin again without it")
 	case errors.Is(err, context.Canceled) && r.Context().Err() != nil:
-		return problem(http.StatusServiceUnavailable, "the request was given up")
+		return httpjson.Errorf(http.StatusServiceUnavailable, "the request was given up")
 	case errors.Is(err, context.DeadlineExceeded), failure.Code(err) == "57014": // query_canceled
-		return problem(http.StatusGatewayTimeout, "it took too long; narrow it, by since and until say")
+		return httpjson.Errorf(http.StatusGatewayTimeout, "it took too long; narrow it, by since and until say")
 	case failure.Code(err) == "42501": // insufficient_privilege
-		return problem(http.StatusForbidden, "Postgres does not let the program's login do that: grant it the role firstseen_operator, see `firstseen migrate print --roles`")
+		return httpjson.Errorf(http.StatusForbidden, "Postgres does not let the program's login do that: grant it the role firstseen_operator, see `firstseen migrate print --roles`")
 	}
 	return s.fail(r, err)
 }
 
 // fail logs an error and answers with where it is in the log.
-func (s *Server) fail(r *http.Request, err error) *Problem {
-	id := fmt.Sprintf("%x-%d", s.started.Unix(), s.requests.Add(1))
-	s.log.Error("a request to the admin server failed", "request", id, "method", r.Method, "path", r.URL.Path, "error",
-		err)
+func (s *Server) fail(r *http.Request, err error) *httpjson.Problem {
+	id := s.failures.Log(r, "a request to the admin server failed", err)
 	status, detail := http.StatusInternalServerError, "it failed; the log says why, beside this request's number"
 	if failure.Unanswered(err) {
 		status, detail = http.StatusServiceUnavailable, "Postgres does not answer; messages wait meanwhile, and none is lost"
 	}
-	p := problem(status, "%s", detail)
+	p := httpjson.Errorf(status, "%s", detail)
 	p.Request = id
 	return p
 }

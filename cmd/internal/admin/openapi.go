@@ -1,6 +1,8 @@
 package admin
 
 import (
+	"github.com/firstseen/firstseen/cmd/internal/httpjson"
+
 	"encoding/json"
 	"net/http"
 	"reflect"
@@ -50,7 +52,7 @@ func (r *route) operation(schemas schemaSet) object {
 		"security": []object{{}, {"token": []string{}}, {"certificate": []string{}}},
 		"responses": object{
 			"200": object{"description": "Done.",
-				"content": object{jsonType: object{"schema": schemas.of(reflect.TypeOf(r.answer))}}},
+				"content": object{httpjson.Type: object{"schema": schemas.of(reflect.TypeOf(r.answer))}}},
 			"default": object{"description": "Not done.", "content": problems(schemas)},
 		},
 	}
@@ -68,17 +70,17 @@ func (r *route) operation(schemas schemaSet) object {
 	}
 	if r.body != nil {
 		op["requestBody"] = object{"required": true,
-			"content": object{jsonType: object{"schema": schemas.of(reflect.TypeOf(r.body).Elem())}}}
+			"content": object{httpjson.Type: object{"schema": schemas.of(reflect.TypeOf(r.body).Elem())}}}
 	}
 	return op
 }
 
 func problems(schemas schemaSet) object {
-	return object{"application/problem+json": object{"schema": schemas.of(reflect.TypeFor[Problem]())}}
+	return object{"application/problem+json": object{"schema": schemas.of(reflect.TypeFor[httpjson.Problem]())}}
 }
 
 func probeOperation(path string, answer any, schemas schemaSet) object {
-	content := object{jsonType: object{"schema": schemas.of(reflect.TypeOf(answer))}}
+	content := object{httpjson.Type: object{"schema": schemas.of(reflect.TypeOf(answer))}}
 	return object{"operationId": strings.TrimPrefix(path, "/"),
 		"summary": "For whoever watches the program; open to all.", "security": []object{{}},
 		"responses": object{
@@ -89,7 +91,7 @@ func probeOperation(path string, answer any, schemas schemaSet) object {
 }
 
 func (p parameter) object() object {
-	schema := object{"type": "string", "maxLength": maxText}
+	schema := object{"type": "string", "maxLength": httpjson.MaxText}
 	switch p.kind {
 	case number:
 		schema = object{"type": "integer", "minimum": 0}

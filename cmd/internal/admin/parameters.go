@@ -8,12 +8,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 
 	"github.com/firstseen/firstseen/cmd/internal/argtext"
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/httpjson"
 	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
@@ -40,7 +40,6 @@ type parameter struct {
 }
 
 const (
-	maxText      = 1024
 	maxIDs       = 100
 	maxPage      = 1000
 	maxWhole     = 100 // of messages with their content
@@ -74,14 +73,14 @@ func join(lists ...[]parameter) []parameter { return slices.Concat(lists...) }
 type query struct {
 	known  []parameter
 	values url.Values
-	fault  *Problem
+	fault  *httpjson.Problem
 }
 
 func newQuery(r *http.Request, known []parameter) *query {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	q := &query{known: known, values: values}
 	if err != nil {
-		q.fault = problem(http.StatusBadRequest, "the query can't be read; percent-encode what is not a letter or a digit")
+		q.fault = httpjson.Errorf(http.StatusBadRequest, "the query can't be read; percent-encode what is not a letter or a digit")
 		return q
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -108,7 +107,7 @@ func (p parameter) expected() string {
 
 func (q *query) refuse(name, format string, args ...any) {
 	if q.fault == nil {
-		q.fault = wrong(name, format, args...)
+		q.fault = httpjson.Wrong(name, format, args...)
 	}
 }
 
@@ -129,7 +128,7 @@ func (q *query) check(name string, given []string) {
 		case len(given) > maxIDs:
 			q.refuse(name, "is given %d times; at most %d IDs at once", len(given), maxIDs)
 		case len(p.enum) > 0 && !slices.Contains(p.enum, given[0]):
-			q.refuse(name, "%s is none of %s", brief(given[0]), strings.Join(p.enum, ", "))
+			q.refuse(name, "%s is none of %s", httpjson.Brief(given[0]), strings.Join(p.enum, ", "))
 		}
 		for _, text := range given {
 			q.checkText(name, text)
@@ -141,28 +140,20 @@ func (q *query) check(name string, given []string) {
 
 // checkText wants what Postgres can take.
 func (q *query) checkText(name, text string) {
-	if len(text) > maxText || strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
-		q.refuse(name, "has more than %d bytes, a null character, or bytes that are not UTF-8", maxText)
+	if fault := httpjson.CheckText(name, text); fault != nil && q.fault == nil {
+		q.fault = fault
 	}
 }
 
 func (q *query) unknown(name string, names []string) {
 	switch near := config.Nearest(name, names); {
 	case near != "":
-		q.refuse(brief(name), "is no parameter here; did you mean %s?", near)
+		q.refuse(httpjson.Brief(name), "is no parameter here; did you mean %s?", near)
 	case len(names) == 0:
-		q.refuse(brief(name), "is no parameter here; there are none")
+		q.refuse(httpjson.Brief(name), "is no parameter here; there are none")
 	default:
-		q.refuse(brief(name), "is no parameter here; there are %s", strings.Join(names, ", "))
+		q.refuse(httpjson.Brief(name), "is no parameter here; there are %s", strings.Join(names, ", "))
 	}
-}
-
-// brief is what a client wrote, short enough to be told back.
-func brief(text string) string {
-	if len(text) > 60 {
-		text = text[:60] + "..."
-	}
-	return strings.ToValidUTF8(text, "?")
 }
 
 func (q *query) text(name string) string { return q.values.Get(name) }
@@ -175,7 +166,7 @@ func (q *query) number(name string, least, most, otherwise int64) int64 {
 	}
 	n, err := strconv.ParseInt(q.text(name), 10, 64)
 	if err != nil || n < least || n > most {
-		q.refuse(name, "%s is not a number from %d to %d", brief(q.text(name)), least, most)
+		q.refuse(name, "%s is not a number from %d to %d", httpjson.Brief(q.text(name)), least, most)
 		return otherwise
 	}
 	return n
@@ -188,14 +179,14 @@ func (q *query) boolean(name string) bool {
 	case "false", "":
 		return false
 	}
-	q.refuse(name, "%s is neither true nor false", brief(q.text(name)))
+	q.refuse(name, "%s is neither true nor false", httpjson.Brief(q.text(name)))
 	return false
 }
 
 func (q *query) time(name string) time.Time {
 	at, err := argtext.Time(q.text(name), time.Now())
 	if err != nil {
-		q.refuse(name, "%s is neither a duration like 2h nor a time like 2026-03-01T04:05:06Z", brief(q.text(name)))
+		q.refuse(name, "%s is neither a duration like 2h nor a time like 2026-03-01T04:05:06Z", httpjson.Brief(q.text(name)))
 	}
 	return at
 }
@@ -211,7 +202,7 @@ func (q *query) ids(name string) (found []uuid.UUID) {
 func (q *query) id(name, text string) []uuid.UUID {
 	found, err := identity.ParseIDs(text)
 	if err != nil {
-		q.refuse(name, "%s can't be the ID of a message", brief(text))
+		q.refuse(name, "%s can't be the ID of a message", httpjson.Brief(text))
 	}
 	return found
 }
@@ -224,7 +215,7 @@ func (q *query) filter() operate.Filter {
 	if q.has("key") {
 		key, err := argtext.Key(q.text("key"))
 		if err != nil {
-			q.refuse("key", `%s has \x and then no hex digits`, brief(q.text("key")))
+			q.refuse("key", `%s has \x and then no hex digits`, httpjson.Brief(q.text("key")))
 		}
 		f.Key = key
 	}

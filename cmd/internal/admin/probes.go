@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/firstseen/firstseen/cmd/internal/httpjson"
 	"github.com/firstseen/firstseen/consumer"
 )
 
@@ -23,10 +24,8 @@ func answerProbe(w http.ResponseWriter, ok bool, reason string) {
 	if !ok {
 		status, answer = http.StatusServiceUnavailable, Probe{"failed", reason}
 	}
-	_ = writeJSON(w, status, jsonType, answer) // two texts: it can't fail
+	_ = httpjson.Write(w, status, httpjson.Type, answer) // two texts: it can't fail
 }
-
-const jsonType = "application/json"
 
 // livez fails where only a restart helps. Nothing outside of the process is asked.
 func (s *Server) livez(w http.ResponseWriter, _ *http.Request) {
@@ -76,8 +75,8 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	if h.Status == unhealthy {
 		status = http.StatusServiceUnavailable
 	}
-	if err := writeJSON(w, status, jsonType, h); err != nil {
-		s.fail(r, err).write(w)
+	if err := httpjson.Write(w, status, httpjson.Type, h); err != nil {
+		s.fail(r, err).Write(w)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/firstseen/firstseen/cmd/internal/httpjson"
 	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
@@ -34,7 +35,7 @@ func (c *call) change(action string, count func(*operate.Inbox, context.Context,
 	case fault != nil:
 		return nil, fault
 	case narrow == body.All:
-		return nil, wrong("all", "say which dead letters to %s: by ids, topic, handler and the like, or all of them by \"all\": true", action)
+		return nil, httpjson.Wrong("all", "say which dead letters to %s: by ids, topic, handler and the like, or all of them by \"all\": true", action)
 	case !body.DryRun:
 		if fault := checkWhy(body.Why); fault != nil {
 			return nil, fault
@@ -58,7 +59,7 @@ func (c *call) change(action string, count func(*operate.Inbox, context.Context,
 	}
 	if err != nil && n > 0 {
 		c.server.log.Error("a change by the admin API ended early", "action", action, "messages", n, "error", err)
-		return nil, problem(500, "%s are changed, and then it failed; the log says why. It may be asked for again",
+		return nil, httpjson.Errorf(500, "%s are changed, and then it failed; the log says why. It may be asked for again",
 			counted(n, "dead letter"))
 	}
 	return view.Changed{Action: action, Messages: n}, err
@@ -68,14 +69,14 @@ func (c *call) change(action string, count func(*operate.Inbox, context.Context,
 func withoutID(done string, others int, err error) error {
 	var none *operate.NoIDError
 	if errors.As(err, &none) {
-		return problem(http.StatusConflict, "%s; %s: %d", none, done, others)
+		return httpjson.Errorf(http.StatusConflict, "%s; %s: %d", none, done, others)
 	}
 	return err
 }
 
-func checkWhy(why string) *Problem {
+func checkWhy(why string) *httpjson.Problem {
 	if strings.TrimSpace(why) == "" {
-		return wrong("why", "is required: it is kept in the audit")
+		return httpjson.Wrong("why", "is required: it is kept in the audit")
 	}
 	q := query{}
 	q.checkText("why", why)
@@ -102,7 +103,7 @@ func (c *call) setPause(action, kind, name, why string, set func(*operate.Inbox,
 	operate.By) (bool, error)) (any, error) {
 	p, err := dedup.PauseOf(dedup.PauseKind(kind), name)
 	if err != nil {
-		return nil, wrong("name", "kind is topic, partition or handler, and name is the topic's or the handler's, or TOPIC/N of a partition")
+		return nil, httpjson.Wrong("name", "kind is topic, partition or handler, and name is the topic's or the handler's, or TOPIC/N of a partition")
 	}
 	if c.checkText("name", name); c.fault != nil {
 		return nil, c.fault

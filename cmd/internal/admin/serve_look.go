@@ -3,6 +3,7 @@ package admin
 import (
 	"time"
 
+	"github.com/firstseen/firstseen/cmd/internal/httpjson"
 	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
@@ -94,8 +95,8 @@ func getDeadLetter(c *call) (any, error) {
 	case err != nil:
 		return nil, err
 	case len(found) == 0:
-		return nil, problem(404, "handler %s has no dead letter of this ID; /api/v1/explain tells what became of it",
-			brief(c.text("handler")))
+		return nil, httpjson.Errorf(404, "handler %s has no dead letter of this ID; /api/v1/explain tells what became of it",
+			httpjson.Brief(c.text("handler")))
 	}
 	return view.MessageOf(&found[0], singleBytes), nil
 }

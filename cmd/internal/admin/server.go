@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/httpjson"
 	"github.com/firstseen/firstseen/cmd/internal/telemetry"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup/holds"
@@ -74,9 +75,9 @@ type Server struct {
 	connections connections
 
 	openapi  []byte
-	requests atomic.Int64
-	admitted bucket // requests of clients that are known
-	refused  bucket // and of others, which must not use up the first
+	failures *httpjson.Failures
+	admitted httpjson.Bucket // requests of clients that are known
+	refused  httpjson.Bucket // and of others, which must not use up the first
 	reads    chan struct{}
 	changes  chan struct{}
 	answers  chan struct{} // of reads, that are in memory: who reads slowly holds one
@@ -105,7 +106,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, started: time.Now(), reads: make(chan struct{}, 1),
+	s := &Server{cfg: cfg, log: cfg.Logger, started: time.Now(), failures: httpjson.NewFailures(cfg.Logger), reads: make(chan struct{}, 1),
 		changes: make(chan struct{}, 1),
 		answers: make(chan struct{}, maxAnswers), patience: headerTimeout, connections: connections{most: maxConnections}}
 	var err error

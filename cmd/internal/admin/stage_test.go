@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/httpjson"
 	"github.com/firstseen/firstseen/cmd/internal/telemetry"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
@@ -209,11 +210,11 @@ func (s *stage) unreached(path string) error {
 }
 
 // refused asks, and gives the problem.
-func (s *stage) refused(status int, method, path, body string, headers ...string) Problem {
+func (s *stage) refused(status int, method, path, body string, headers ...string) httpjson.Problem {
 	s.t.Helper()
 	answer := s.ask(status, method, path, body, headers...)
 	require.Equal(s.t, "application/problem+json", answer.Header.Get("Content-Type"))
-	var p Problem
+	var p httpjson.Problem
 	answer.into(&p)
 	require.Equal(s.t, status, p.Status)
 	require.NotEmpty(s.t, p.Detail)

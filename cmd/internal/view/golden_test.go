@@ -13,6 +13,7 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/doctor"
+	"github.com/firstseen/firstseen/cmd/internal/httpjson"
 	"github.com/firstseen/firstseen/cmd/internal/retention"
 	"github.com/firstseen/firstseen/cmd/internal/telemetry"
 	"github.com/firstseen/firstseen/consumer"
@@ -33,7 +34,7 @@ func TestViewsAreAsTheirGoldenFiles(t *testing.T) {
 		name := reflect.TypeOf(v).Name() + ".json"
 		require.False(t, want[name], name)
 		want[name] = true
-		got, err := JSON(v, "  ")
+		got, err := httpjson.Marshal(v, "  ")
 		require.NoError(t, err)
 		path := filepath.Join("testdata", name)
 		if *update {

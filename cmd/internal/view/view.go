@@ -1,52 +1,18 @@
 // Package view is how the command line and the admin API show what they found: the types that they encode as JSON, made of
-// what dedup/operate gives, and how a text, a time and JSON are written. The comments of the fields are in the API's OpenAPI
+// what dedup/operate gives, and how a time is written. The comments of the fields are in the API's OpenAPI
 // document.
 //
-// Files in reading order: view.go (how JSON is written), content.go, message.go (messages and conflicts), explain.go, inbox.go
+// Files in reading order: view.go (times and lists), content.go, message.go (messages and conflicts), explain.go, inbox.go
 // (what waits and is paused), process.go (one process), change.go (what is done by hand), offsets.go, replay.go, retention.go,
 // size.go, findings.go. testdata has one file for each view, as `--json` prints it.
 package view
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
 	"strconv"
 	"time"
-	"unicode"
 
 	"github.com/firstseen/firstseen/dedup"
 )
-
-// JSON is a value as JSON, whole or not at all, and a newline. What may steer a terminal is escaped: control
-// characters, the ones above ASCII too, and those that change the direction of text.
-func JSON(value any, indent string) ([]byte, error) {
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", indent)
-	if err := enc.Encode(value); err != nil {
-		return nil, err
-	}
-	return escape(out.Bytes()), nil
-}
-
-// escape is for JSON: its own layout has no other control character than the newline, and texts have no raw one.
-func escape(text []byte) []byte {
-	steers := func(r rune) bool { return r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) }
-	if !bytes.ContainsFunc(text, steers) {
-		return text
-	}
-	out := make([]byte, 0, len(text)+64)
-	for _, r := range string(text) {
-		if steers(r) {
-			out = fmt.Appendf(out, `\u%04x`, r)
-		} else {
-			out = append(out, string(r)...)
-		}
-	}
-	return out
-}
 
 // Timestamp is when a message was produced, in words: a time, or the number that came and what it may mean. Empty:
 // none.

@@ -1,0 +1,87 @@
+package httpjson
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Type is the media type of JSON.
+const Type = "application/json"
+
+// Marshal is a value as JSON, whole or not at all, and a newline. What may steer a terminal is escaped: control
+// characters, the ones above ASCII too, and those that change the direction of text.
+func Marshal(value any, indent string) ([]byte, error) {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", indent)
+	if err := enc.Encode(value); err != nil {
+		return nil, err
+	}
+	return escape(out.Bytes()), nil
+}
+
+// escape is for JSON: its own layout has no other control character than the newline, and texts have no raw one.
+func escape(text []byte) []byte {
+	steers := func(r rune) bool { return r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) }
+	if !bytes.ContainsFunc(text, steers) {
+		return text
+	}
+	out := make([]byte, 0, len(text)+64)
+	for _, r := range string(text) {
+		if steers(r) {
+			out = fmt.Appendf(out, `\u%04x`, r)
+		} else {
+			out = append(out, string(r)...)
+		}
+	}
+	return out
+}
+
+// Write answers with one JSON value, or with nothing at all and the error of what can't be written as JSON. That
+// the client is gone is nobody's concern.
+func Write(w http.ResponseWriter, status int, kind string, value any) error {
+	text, err := Marshal(value, "")
+	if err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	Send(w, status, kind, text)
+	return nil
+}
+
+// Send answers with JSON that is written already. No cache keeps it, and no browser takes it for a page.
+func Send(w http.ResponseWriter, status int, kind string, text []byte) {
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(text) //nolint:gosec // JSON, of a type that no browser renders
+}
+
+// Methods are what a path answers, by method; HEAD as GET.
+type Methods map[string]http.HandlerFunc
+
+func (m Methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	if serve := m[method]; serve != nil {
+		serve(w, r)
+		return
+	}
+	var names []string
+	for name := range m {
+		if names = append(names, name); name == http.MethodGet {
+			names = append(names, http.MethodHead)
+		}
+	}
+	slices.Sort(names)
+	allowed := strings.Join(names, ", ")
+	Errorf(http.StatusMethodNotAllowed, "this path takes %s", allowed).With("Allow", allowed).Write(w)
+}
