@@ -19,14 +19,13 @@ package dedup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/dedup/internal/db"
 	"github.com/firstseen/firstseen/migrations"
 	"github.com/firstseen/firstseen/migrations/dial"
@@ -201,11 +200,7 @@ func (s *Store) checkVersion(ctx context.Context) error {
 	err := db.Answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
 		return s.db.Pool.QueryRow(ctx, s.db.SQL(versionSQL)).Scan(&found)
 	})
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000") { // undefined_table, invalid_schema_name
-		err = nil
-	}
-	if err != nil {
+	if err != nil && !failure.NoTable(err) {
 		return fmt.Errorf("read version of schema %s: %w", s.cfg.Schema, db.RightsError(err))
 	}
 	if found != migrations.Latest() {

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
+	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/migrations"
 	"github.com/firstseen/firstseen/migrations/dial"
 )
@@ -102,9 +102,7 @@ func schemaVersion(ctx context.Context, dsn, schema string) (*int64, error) {
 	var version int64
 	err = conn.QueryRow(ctx, `select coalesce(max(version_id) filter (where is_applied), 0) from `+
 		pgx.Identifier{schema, migrations.VersionTable}.Sanitize(), pgx.QueryExecModeExec).Scan(&version)
-	var missing *pgconn.PgError
-	if errors.As(err, &missing) && (missing.Code == "42P01" ||
-		missing.Code == "3F000") { // undefined_table, invalid_schema_name
+	if failure.NoTable(err) {
 		return nil, nil
 	}
 	if err != nil {

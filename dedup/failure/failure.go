@@ -165,6 +165,18 @@ func Raised(err error) bool {
 	return errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR"
 }
 
+// Denied says that the login has no right to something.
+func Denied(err error) bool { return Code(err) == "42501" }
+
+// NoObject says that a role, a database or another object is not there: one that is no table, schema or function.
+func NoObject(err error) bool { return Code(err) == "42704" }
+
+// NoTable says that a table is not there, or the schema that it would be in.
+func NoTable(err error) bool {
+	code := Code(err)
+	return code == "42P01" || code == "3F000"
+}
+
 // Code is the SQLSTATE of an error from Postgres, "" for others.
 func Code(err error) string {
 	var pg *pgconn.PgError

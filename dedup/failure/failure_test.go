@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -22,6 +26,34 @@ func TestWhatAStatementRaisedIsToldFromTheEndOfASession(t *testing.T) {
 	require.True(t, failure.Raised(fmt.Errorf("commit: %w", &pgconn.PgError{Code: "08001", SeverityUnlocalized: "ERROR"})))
 	require.False(t, failure.Raised(&pgconn.PgError{Code: "57P01", SeverityUnlocalized: "FATAL"}))
 	require.False(t, failure.Raised(io.EOF))
+}
+
+// What a code is a sign of is listed once: whoever asks for one of these elsewhere decides by a list of his own.
+func TestCodesAreListedHereOnly(t *testing.T) {
+	listed := regexp.MustCompile(`(?m)^\t"([0-9A-Z]{5})": `)
+	text, err := os.ReadFile("failure.go")
+	require.NoError(t, err)
+	codes := listed.FindAllStringSubmatch(string(text), -1)
+	require.NotEmpty(t, codes)
+	require.NoError(t, filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "dedup/failure/") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, c := range codes {
+			require.NotContains(t, string(text), `"`+c[1]+`"`, path)
+		}
+		return err
+	}))
+}
+
+func TestWhatIsMissingIsTold(t *testing.T) {
+	for code, want := range map[string][3]bool{"42501": {true, false, false}, "42704": {false, true, false},
+		"42P01": {false, false, true}, "3F000": {false, false, true}, "42883": {}, "57014": {}} {
+		err := fmt.Errorf("look: %w", &pgconn.PgError{Code: code})
+		require.Equal(t, want, [3]bool{failure.Denied(err), failure.NoObject(err), failure.NoTable(err)}, code)
+	}
+	require.False(t, failure.Denied(io.EOF) || failure.NoObject(nil) || failure.NoTable(nil))
 }
 
 func TestSignsOfErrors(t *testing.T) {

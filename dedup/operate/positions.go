@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
@@ -133,8 +133,7 @@ func (in *Inbox) ResetPositions(ctx context.Context, consumer, topic string, top
 			by.Actor, by.Why)
 		return err
 	})
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == "55P03" { // lock_not_available
+	if failure.Of(err) == failure.Locked {
 		err = fmt.Errorf("%w: %w", ErrPositionInUse, err)
 	}
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
@@ -105,10 +105,10 @@ func (f *forgetting) adapt(took time.Duration) {
 	f.pages = min(most, max(1, int(math.Round(float64(f.pages)*factor))))
 }
 
-// ranOutOfTime says that Postgres ended a statement by statement_timeout or lock_timeout.
+// ranOutOfTime says that Postgres ended a statement for the time that it took, or waited for a lock.
 func ranOutOfTime(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (pg.Code == "57014" || pg.Code == "55P03")
+	sign := failure.Of(err)
+	return sign == failure.TooSlow || sign == failure.Locked
 }
 
 func pause(ctx context.Context, d time.Duration) error {

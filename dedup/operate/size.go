@@ -79,10 +79,7 @@ const sizeLimit = "15s"
 
 // sizeTries is how often it is measured at most where a database of the server is dropped meanwhile, whose size is asked
 // too: then that object is not defined.
-const (
-	sizeTries           = 5
-	codeUndefinedObject = "42704"
-)
+const sizeTries = 5
 
 // Size measures what is kept. It reads statistics, sizes of files and a bounded number of pages, never a whole table.
 func (in *Inbox) Size(ctx context.Context) (size Size, err error) {
@@ -94,7 +91,7 @@ func (in *Inbox) Size(ctx context.Context) (size Size, err error) {
 		return err
 	}
 	for range sizeTries {
-		if err = in.db.InTx(ctx, measure); failure.Code(err) != codeUndefinedObject {
+		if err = in.db.InTx(ctx, measure); !failure.NoObject(err) {
 			break
 		}
 	}

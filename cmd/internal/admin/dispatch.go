@@ -238,9 +238,9 @@ func (s *Server) problemOf(r *http.Request, err error) *httpjson.Problem {
 		return httpjson.Wrong("cursor", "is not one that this list gave; begin again without it")
 	case errors.Is(err, context.Canceled) && r.Context().Err() != nil:
 		return httpjson.Errorf(http.StatusServiceUnavailable, "the request was given up")
-	case errors.Is(err, context.DeadlineExceeded), failure.Code(err) == "57014": // query_canceled
+	case errors.Is(err, context.DeadlineExceeded), failure.Of(err) == failure.TooSlow:
 		return httpjson.Errorf(http.StatusGatewayTimeout, "it took too long; narrow it, by since and until say")
-	case failure.Code(err) == "42501": // insufficient_privilege
+	case failure.Denied(err):
 		return httpjson.Errorf(http.StatusForbidden, "Postgres does not let the program's login do that: grant it the role firstseen_operator, see `firstseen migrate print --roles`")
 	}
 	return s.fail(r, err)

@@ -19,9 +19,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/firstseen/firstseen/consumer/cluster"
+	"github.com/firstseen/firstseen/dedup/failure"
 )
 
 // Level is how bad a finding is.
@@ -206,12 +205,11 @@ func explained(err error) string {
 
 // advice says what to do about a check that could not be made.
 func advice(err error) string {
-	var pg *pgconn.PgError
 	var slow errSlow
 	switch {
-	case errors.As(err, &slow), errors.As(err, &pg) && pg.Code == "57014": // query_canceled
+	case errors.As(err, &slow), failure.Of(err) == failure.TooSlow:
 		return "Run it again with --only and a longer --timeout."
-	case errors.Is(err, errNotShown), errors.As(err, &pg) && pg.Code == "42501": // insufficient_privilege
+	case errors.Is(err, errNotShown), failure.Denied(err):
 		return "Run it as a role that may see this: a member of firstseen_operator, and of pg_monitor for what other sessions do."
 	case errors.Is(err, cluster.ErrNotAllowed):
 		return "Allow it by an ACL: Describe on the topics and the group, DescribeConfigs on the topics and the cluster."

@@ -7,8 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
+	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/migrations"
 )
 
@@ -62,10 +61,8 @@ var schemaChecks = []Check{
 func schemaVersion(ctx context.Context, p *target, r *report) error {
 	found, err := one[struct{ Version int64 }](ctx, p,
 		`select coalesce(max(version_id) filter (where is_applied), 0) from firstseen.`+migrations.VersionTable)
-	var pg *pgconn.PgError
-	missing := errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000") // undefined_table, invalid_schema_name
 	switch need := migrations.Latest(); {
-	case missing:
+	case failure.NoTable(err):
 		r.fault("the schema %s is not there", p.Schema)
 	case err != nil:
 		return err
@@ -231,8 +228,7 @@ func schemaLogin(ctx context.Context, p *target, r *report) error {
 	}
 	login := conf.ConnConfig.User
 	missing, err := p.inbox.Store().MissingRights(ctx, login)
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == "42704" { // undefined_object
+	if failure.NoObject(err) {
 		r.fault("the role %s is not there", login)
 		return nil
 	}

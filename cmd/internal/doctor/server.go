@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/firstseen/firstseen/dedup/failure"
 )
 
 var serverChecks = []Check{
@@ -282,8 +283,7 @@ func playTwo(ctx context.Context, first, second *pgx.Conn, found *pooled) (err e
 		limited, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
 		result := first.PgConn().ExecPrepared(limited, name, nil, nil, nil).Read()
-		var pg *pgconn.PgError
-		found.lost = errors.As(result.Err, &pg) && pg.Code == "26000" // invalid_sql_statement_name
+		found.lost = failure.Code(result.Err) == "26000" // invalid_sql_statement_name
 		return nil
 	})
 }

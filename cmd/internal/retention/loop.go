@@ -7,9 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
@@ -52,7 +51,7 @@ func (k *Keeper) round(ctx context.Context, r config.Retention, actor string, to
 		return told
 	case err != nil:
 		return k.tell(told, "retention failed, and is tried again: ",
-			[]Refusal{{Key: "error " + code(err), Text: err.Error() + advice(err)}})
+			[]Refusal{{Key: "error " + failure.Code(err), Text: err.Error() + advice(err)}})
 	case r.Force:
 		return nil
 	}
@@ -70,17 +69,9 @@ func (k *Keeper) tell(told []string, what string, reasons []Refusal) (now []stri
 	return now
 }
 
-func code(err error) string {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		return pg.Code
-	}
-	return ""
-}
-
 // advice is what to do about an error, where that is known.
 func advice(err error) string {
-	if code(err) == "42501" { // insufficient_privilege
+	if failure.Denied(err) {
 		return ": grant the role firstseen_retention to this login (see `firstseen migrate print --roles`)"
 	}
 	return ""

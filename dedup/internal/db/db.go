@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/migrations"
 )
 
@@ -171,17 +172,13 @@ func (d *DB) LookOne(ctx context.Context, sql string, args []any, into ...any) e
 	return nil
 }
 
-// codeNoRight is insufficient_privilege.
-const codeNoRight = "42501"
-
 // RolesAdvice is what to do where a login may not have what is firstseen's own.
 const RolesAdvice = "run `firstseen migrate print --roles | psql`, again after each upgrade, and grant the login its role: " +
 	"firstseen_consumer, or firstseen_operator to a person"
 
 // RightsError adds to an error of our own statements what to do, where Postgres said that a right is missing.
 func RightsError(err error) error {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == codeNoRight {
+	if failure.Denied(err) {
 		return fmt.Errorf("%w: %s", err, RolesAdvice)
 	}
 	return err
