@@ -27,6 +27,7 @@ var reserved = map[string][]string{
 	"github.com/pressly/goose":           {"migrations"},
 	"github.com/fergusstrange":           {"dedup/deduptest"},
 	"github.com/spf13/cobra":             {"cmd/firstseen", "cmd/bench"},
+	"github.com/danielgtaylor/huma":      {"cmd/internal/admin"}, // what it takes it has for the whole process
 	"go.yaml.in/yaml":                    {"cmd/internal/config"},
 	"github.com/go-viper/mapstructure":   {"cmd/internal/config"},
 	"github.com/stretchr/testify":        {},

@@ -94,11 +94,15 @@ func TestRedriveAndDiscardArePickedCountedAndWrittenDown(t *testing.T) {
 	require.EqualValues(t, 1, s.get(prefix+"/backlog").at("handlers.0.pending"))
 	for body, parameter := range map[string]string{`{}`: "all", `{"why":"x"}`: "all", `{"all":true,"topic":"orders","why":"x"}`: "all", `{"topic":"orders"}`: "why",
 		`{"topics":"orders","why":"x"}`: "topics", `{"all":"yes","why":"x"}`: "all", `{"ids":["x"],"why":" "}`: "why", `{"since":"yesterday","why":"x"}`: "since",
+		`{"All":true,"why":"x"}`: "All", `{"ids":["x",7],"why":"x"}`: "ids[1]", `{"":1}`: "",
+		`{"key":{"txt":"k"},"why":"x"}`: "key.txt", `{"key":{"text":7},"why":"x"}`: "key.text", `{"key":"k","why":"x"}`: "key",
 		`{"key":{},"why":"x"}`: "key", `{"key":{"base64":"!"},"why":"x"}`: "key", `{"topic":"a\u0000","why":"x"}`: "topic"} {
 		p := s.refused(http.StatusBadRequest, http.MethodPost, prefix+"/dead-letters/redrive", body)
 		require.Equal(t, parameter, p.Parameter, "%s: %s", body, p.Detail)
 	}
 	require.Contains(t, s.refused(400, http.MethodPost, prefix+"/dead-letters/discard", `{"handlr":"x","why":"x"}`).Detail, "did you mean handler?")
+	require.Contains(t, s.refused(400, http.MethodPost, prefix+"/dead-letters/discard", `{"all":"yes","why":"x"}`).Detail, "type boolean")
+	s.ask(200, http.MethodPost, prefix+"/dead-letters/discard", `{"all":true,"topic":null,"dry_run":true}`, "Content-Type", "Application/JSON; charset=utf-8")
 	for _, body := range []string{`[]`, `null`, `{"all":true`, `{} {}`, "\xff"} {
 		s.refused(http.StatusBadRequest, http.MethodPost, prefix+"/dead-letters/redrive", body)
 	}
@@ -122,6 +126,15 @@ func TestPausesAreSetListedAndEnded(t *testing.T) {
 	require.Equal(t, "why", s.refused(400, http.MethodDelete, prefix+"/pauses"+values("kind", "topic", "name", "orders"), "").Parameter)
 	require.Equal(t, "kind", s.refused(400, http.MethodDelete, prefix+"/pauses"+values("kind", "topics", "name", "orders", "why", "x"), "").Parameter)
 	require.Equal(t, "name", s.refused(400, http.MethodPost, prefix+"/pauses", `{"kind":"partition","name":"orders","why":"x"}`).Parameter)
+	for body, parameter := range map[string]string{`{"kind":"topic","name":"orders"}`: "why", `{"name":"orders","why":"x"}`: "kind",
+		`{"kind":"topics","name":"orders","why":"x"}`: "kind", `{"kind":"topic","name":7,"why":"x"}`: "name", `{"kind":null,"name":"orders","why":"x"}`: "kind",
+		`{"Kind":"topic","name":"orders","why":"x"}`: "Kind", `{"knd":"topic","name":"orders","why":"x"}`: "knd"} {
+		require.Equal(t, parameter, s.refused(400, http.MethodPost, prefix+"/pauses", body).Parameter, body)
+	}
+	require.Equal(t, "is required: one of topic, partition, handler", s.refused(400, http.MethodPost, prefix+"/pauses", `{"name":"orders","why":"x"}`).Detail)
+	require.Equal(t, "topics is none of topic, partition, handler", s.refused(400, http.MethodPost, prefix+"/pauses", `{"kind":"topics","name":"orders","why":"x"}`).Detail)
+	require.Equal(t, "is required: what for; kept in the audit", s.refused(400, http.MethodDelete, prefix+"/pauses?kind=topic&name=orders", "").Detail)
+	s.refused(400, http.MethodPost, prefix+"/pauses", " ")
 	require.Equal(t, "partition orders/3", s.get(prefix+"/audit?action=resume").at("audit.0.subject"))
 	require.Contains(t, s.get("/healthz").at("checks.7.reason"), "handler book")
 }
@@ -140,7 +153,8 @@ func TestConflictsExplainBacklogAndSizeAnswer(t *testing.T) {
 		require.NotNil(t, e.at("seen.0.lane.due_at"))
 	}
 	require.Contains(t, s.get(prefix+"/explain?id=nobody").at("sentences.0"), "never seen")
-	for query, parameter := range map[string]string{"": "id", "?id=a&topic=b": "id", "?topic=orders": "topic", "?topic=orders&partition=-1&offset=1": "partition", "?id=": "id"} {
+	for query, parameter := range map[string]string{"": "id", "?id=a&topic=b": "id", "?topic=orders": "topic", "?topic=orders&partition=-1&offset=1": "partition",
+		"?topic=orders&partition=4294967296&offset=1": "partition", "?topic=orders&partition=&offset=1": "partition", "?id=": "id", "?id=a&id=b": "id"} {
 		require.Equal(t, parameter, s.refused(400, http.MethodGet, prefix+"/explain"+query, "").Parameter, query)
 	}
 	backlog := s.get(prefix + "/backlog")
@@ -168,6 +182,12 @@ func TestWrongParametersAreNamedWithWhatToDo(t *testing.T) {
 		"?status=dead&id=00000000-0000-0000-0000-000000000000": {"id", "can't be the ID"},
 		"?status=dead&cursor=zzz":                              {"cursor", "begin again"},
 		"?status=processed&reason=x":                           {"reason", "none"},
+		"?status=dead&id=":                                     {"id", "can't be the ID"},
+		"?status=dead&limit=many":                              {"limit", "many is not a number from 1 to 1000"},
+		"?status=dead&limit=":                                  {"limit", "1 to 1000"},
+		"?status=dead&content=1":                               {"content", "true nor false"},
+		"?status=dead&=x":                                      {"", "there are status, topic"},
+		"?status=dead&zzz=x&aaa=x":                             {"aaa", "there are status, topic"},
 	} {
 		p := s.refused(http.StatusBadRequest, http.MethodGet, prefix+"/messages"+query, "")
 		require.Equal(t, want[0], p.Parameter, "%s: %s", query, p.Detail)
@@ -189,6 +209,9 @@ func TestWhatIsNotThereIs404AndAWrongMethod405(t *testing.T) {
 	require.Empty(t, s.ask(200, http.MethodHead, prefix+"/status", "").body)
 	require.Equal(t, "up 1\n", string(s.get("/metrics").body))
 	s.refused(http.StatusMethodNotAllowed, http.MethodPost, "/livez", "")
+	for _, path := range []string{"/docs", prefix + "/docs", prefix + "/openapi.yaml", prefix + "/schemas/Message.json"} {
+		s.refused(http.StatusNotFound, http.MethodGet, path, "") // huma would serve them, with scripts from elsewhere
+	}
 	s.refused(http.StatusUnsupportedMediaType, http.MethodPost, prefix+"/pauses", `{}`, "Content-Type", "text/plain")
 	header := s.get(prefix + "/status").Header
 	require.Equal(t, []string{"no-store", "nosniff"}, []string{header.Get("Cache-Control"), header.Get("X-Content-Type-Options")})

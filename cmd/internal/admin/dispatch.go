@@ -2,13 +2,14 @@ package admin
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 	"runtime/debug"
+	"strings"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/firstseen/firstseen/cmd/internal/httpjson"
 	"github.com/firstseen/firstseen/dedup/failure"
@@ -22,15 +23,15 @@ const (
 	turnLimit   = 10 * time.Second
 )
 
-// call is one request to the API, admitted and read.
+// call is one request to the API, admitted.
 type call struct {
-	*query
 	ctx      context.Context
 	server   *Server
+	request  *http.Request
+	writer   http.ResponseWriter
 	parts    *Parts
 	attached *operate.Inbox
 	actor    string
-	body     any
 	holds    bool // one of the server's answers
 	bytes    int  // taken of the memory
 }
@@ -44,16 +45,12 @@ func (s *Server) handler() http.Handler {
 	if s.cfg.Metrics != nil {
 		mux.Handle("/metrics", httpjson.Methods{http.MethodGet: s.cfg.Metrics.ServeHTTP})
 	}
-	paths := map[string]httpjson.Methods{}
-	for i := range routes {
-		r := &routes[i]
-		if paths[r.path] == nil {
-			paths[r.path] = httpjson.Methods{}
+	for path, m := range s.operations {
+		calls := httpjson.Methods{}
+		for method, serve := range m {
+			calls[method] = s.serve(serve)
 		}
-		paths[r.path][r.method] = s.serve(r)
-	}
-	for path, m := range paths {
-		mux.Handle(prefix+path, s.admit(m))
+		mux.Handle(path, s.admit(calls))
 	}
 	for _, path := range []string{prefix, prefix + "/"} {
 		mux.Handle(path, s.admit(http.HandlerFunc(notFound)))
@@ -62,8 +59,24 @@ func (s *Server) handler() http.Handler {
 	return s.survive(mux)
 }
 
+// byPath takes huma's operations in, by their paths.
+type byPath map[string]httpjson.Methods
+
+// HandleFunc is huma's, for a pattern METHOD PATH.
+func (b byPath) HandleFunc(pattern string, serve func(http.ResponseWriter, *http.Request)) {
+	method, path, _ := strings.Cut(pattern, " ")
+	if b[path] == nil {
+		b[path] = httpjson.Methods{}
+	}
+	b[path][method] = serve
+}
+
+// ServeHTTP is what huma asks for and never calls.
+func (b byPath) ServeHTTP(w http.ResponseWriter, r *http.Request) { notFound(w, r) }
+
 func notFound(w http.ResponseWriter, _ *http.Request) {
-	httpjson.Errorf(http.StatusNotFound, "there is nothing at this path; /api/v1/openapi.json lists what the API has, and /livez, /readyz, /healthz and /metrics are beside it").Write(w)
+	httpjson.Errorf(http.StatusNotFound, "there is nothing at this path; /api/v1/openapi.json lists what the API has, "+
+		"and /livez, /readyz, /healthz and /metrics are beside it").Write(w)
 }
 
 // survive answers a request that panics, and logs it.
@@ -103,55 +116,72 @@ func (s *Server) admit(next http.Handler) http.Handler {
 	})
 }
 
-// serve answers the requests of one route.
-func (s *Server) serve(route *route) http.HandlerFunc {
+// serve prepares the requests of one operation.
+func (s *Server) serve(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		c := &call{server: s}
+		c := &call{server: s, writer: w, parts: s.parts.Load()}
+		if c.parts != nil {
+			c.attached = c.parts.Inbox
+		}
 		defer c.end()
-		answer, err := c.answer(w, r, route)
-		if err == nil {
-			err = httpjson.Write(w, http.StatusOK, httpjson.Type, answer)
-		}
-		if err != nil {
-			s.problemOf(r, err).Write(w)
-		}
+		c.request = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
+		next(w, c.request)
 	}
 }
 
-func (c *call) answer(w http.ResponseWriter, r *http.Request, route *route) (any, error) {
-	s := c.server
-	if route.changes {
-		if fault := c.sign(r); fault != nil {
-			return nil, fault
+// check comes before huma's own look at a request: it refuses what huma would take, and reads the body.
+func check(ctx huma.Context, next func(huma.Context)) {
+	c, op := callOf(ctx.Context()), ctx.Operation()
+	if op.Method != http.MethodGet {
+		if fault := c.sign(c.request); fault != nil {
+			c.write(nil, fault)
+			return
 		}
 	}
-	if c.query = newQuery(r, route.parameters); c.fault != nil {
-		return nil, c.fault
+	err := checkQuery(c.request, op.Parameters)
+	if err == nil && op.RequestBody != nil {
+		err = readBody(c.writer, c.request)
 	}
-	if route.body != nil {
-		c.body = reflect.New(reflect.TypeOf(route.body).Elem()).Interface()
-		if fault := readBody(w, r, c.body); fault != nil {
-			return nil, fault
-		}
+	if err != nil {
+		c.write(nil, err)
+		return
 	}
-	if c.parts = s.parts.Load(); c.parts != nil {
-		c.attached = c.parts.Inbox
-	}
-	switch {
-	case route.atOnce:
-		return route.serve(c)
-	case route.changes:
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(turnLimit + changeLimit + writeTimeout))
-		return c.take(r.Context(), route, s.changes, changeLimit)
-	}
-	if err := await(r.Context(), s.answers); err != nil {
+	next(ctx)
+}
+
+type callKey struct{}
+
+func callOf(ctx context.Context) *call { return ctx.Value(callKey{}).(*call) }
+
+// atOnce is for what asks nobody.
+func (c *call) atOnce(do func() (any, error)) (any, error) { return do() }
+
+// change waits for the change before.
+func (c *call) change(do func() (any, error)) (any, error) {
+	_ = http.NewResponseController(c.writer).SetWriteDeadline(time.Now().Add(turnLimit + changeLimit + writeTimeout))
+	return c.take(c.server.changes, changeLimit, do)
+}
+
+// look waits for memory, and for the look before.
+func (c *call) look(do func() (any, error)) (any, error) {
+	if err := await(c.request.Context(), c.server.answers); err != nil {
 		return nil, err
 	}
 	c.holds = true
-	if err := c.room(r.Context()); err != nil {
+	if err := c.room(c.request.Context()); err != nil {
 		return nil, err
 	}
-	return c.take(r.Context(), route, s.reads, readLimit)
+	return c.take(c.server.reads, readLimit, do)
+}
+
+// write answers, with a problem where there is an error.
+func (c *call) write(answer any, err error) {
+	if err == nil {
+		err = httpjson.Write(c.writer, http.StatusOK, httpjson.Type, answer)
+	}
+	if err != nil {
+		c.server.problemOf(c.request, err).Write(c.writer)
+	}
 }
 
 // end is called when the answer is written.
@@ -190,15 +220,15 @@ func (c *call) sign(r *http.Request) (fault *httpjson.Problem) {
 }
 
 // take waits for the request's turn: one reads and one changes at a time, so that the consumer keeps its connections.
-func (c *call) take(ctx context.Context, route *route, turn chan struct{}, limit time.Duration) (any, error) {
-	if err := await(ctx, turn); err != nil {
+func (c *call) take(turn chan struct{}, limit time.Duration, do func() (any, error)) (any, error) {
+	if err := await(c.request.Context(), turn); err != nil {
 		return nil, err
 	}
 	defer func() { <-turn }()
 	var cancel context.CancelFunc
-	c.ctx, cancel = context.WithTimeout(ctx, limit)
+	c.ctx, cancel = context.WithTimeout(c.request.Context(), limit)
 	defer cancel()
-	return route.serve(c)
+	return do()
 }
 
 // await takes one of what turn has, and waits for it no longer than turnLimit.
@@ -217,9 +247,6 @@ func await(ctx context.Context, turn chan struct{}) error {
 
 // inbox is what the server tells about, or why there is none yet.
 func (c *call) inbox() (*operate.Inbox, error) {
-	if c.fault != nil {
-		return nil, c.fault
-	}
 	if c.attached == nil {
 		return nil, httpjson.Errorf(http.StatusServiceUnavailable,
 			"Postgres has not been reached since the start, or its schema is not there: see the log").Retry(turnLimit)
@@ -257,5 +284,3 @@ func (s *Server) fail(r *http.Request, err error) *httpjson.Problem {
 	p.Request = id
 	return p
 }
-
-func getOpenAPI(c *call) (any, error) { return json.RawMessage(c.server.openapi), nil }

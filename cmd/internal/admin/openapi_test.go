@@ -13,9 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+type object = map[string]any
+
 // document is the OpenAPI document, in which no object may have more than it says; and what the tests have asked of it.
 var document = sync.OnceValues(func() (object, error) {
-	content, err := openAPI("v1")
+	api := newAPI(byPath{}, "v1")
+	addOperations(api)
+	content, err := json.Marshal(api.OpenAPI())
 	if err != nil {
 		return nil, err
 	}
@@ -105,8 +109,10 @@ func TestDocumentHasEveryRouteAndNoOther(t *testing.T) {
 	served := s.get(prefix + "/openapi.json")
 	require.JSONEq(t, string(s.server.openapi), string(served.body))
 	want := map[string]bool{"get /livez": true, "get /readyz": true, "get /healthz": true}
-	for _, r := range routes {
-		want[strings.ToLower(r.method)+" "+prefix+r.path] = true
+	for path, methods := range s.server.operations {
+		for method := range methods {
+			want[strings.ToLower(method)+" "+path] = true
+		}
 	}
 	got := map[string]bool{}
 	names := map[any]bool{}
@@ -121,9 +127,12 @@ func TestDocumentHasEveryRouteAndNoOther(t *testing.T) {
 	require.Len(t, names, len(want), "each operation has a name of its own")
 }
 
-// requireParameters wants each {name} of a path to be described.
+// requireParameters wants each {name} of a path to be described, and each parameter to say what it is.
 func requireParameters(t *testing.T, path string, operation object) {
 	described, _ := operation["parameters"].([]any)
+	for _, p := range described {
+		require.NotEmpty(t, p.(object)["description"], "%v of %s", p, path)
+	}
 	for _, step := range strings.Split(path, "/") {
 		if !strings.HasPrefix(step, "{") {
 			continue
@@ -134,6 +143,19 @@ func requireParameters(t *testing.T, path string, operation object) {
 		}
 		require.True(t, found, "%s of %s", step, path)
 	}
+}
+
+func TestDocumentSaysWhatAParameterCanBe(t *testing.T) {
+	described := map[string]object{}
+	for _, p := range documented(t, "paths", prefix+"/messages", "get", "parameters").([]any) {
+		described[p.(object)["name"].(string)] = p.(object)["schema"].(object)
+	}
+	require.EqualValues(t, 1024, described["topic"]["maxLength"])
+	require.EqualValues(t, 1024, described["since"]["maxLength"])
+	require.EqualValues(t, 1024, described["id"]["items"].(object)["maxLength"])
+	require.EqualValues(t, 100, described["id"]["maxItems"])
+	require.Equal(t, []any{1.0, 1000.0, 50.0}, []any{described["limit"]["minimum"], described["limit"]["maximum"], described["limit"]["default"]})
+	require.Equal(t, []any{"pending", "failed", "processed", "dead"}, described["status"]["enum"])
 }
 
 // Every route of the table is really served: asked with nothing, it answers something else than that it is not there.
@@ -151,6 +173,18 @@ func TestEveryRouteOfTheDocumentIsServed(t *testing.T) {
 			if path == asked {
 				require.NotEqual(t, http.StatusNotFound, response.StatusCode, asked)
 			}
+		}
+	}
+}
+
+// A field that is missing is explained by what the document says of it.
+func TestRequiredFieldsOfBodiesAreDescribed(t *testing.T) {
+	for _, body := range []string{"NewPause", "Change"} {
+		schema := documented(t, "components", "schemas", body).(object)
+		required, _ := schema["required"].([]any)
+		for _, name := range required {
+			field := schema["properties"].(object)[name.(string)].(object)
+			require.True(t, field["description"] != nil || field["enum"] != nil, "%s of %s", name, body)
 		}
 	}
 }

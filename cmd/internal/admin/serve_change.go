@@ -14,36 +14,39 @@ import (
 
 // Change is which dead letters to redrive or discard, and why.
 type Change struct {
+	_ struct{} `additionalProperties:"false"`
 	BodyFilter
 	Why    string `json:"why,omitempty" doc:"What for; kept in the audit with each message. Required, unless dry_run."`
 	DryRun bool   `json:"dry_run,omitempty" doc:"Count them, and change nothing."`
 }
 
-func redrive(c *call) (any, error) {
-	return c.change("redrive", (*operate.Inbox).CountRedrive, (*operate.Inbox).Redrive)
+type changeInput struct{ Body Change }
+
+func redrive(c *call, in *changeInput) (view.Changed, error) {
+	return c.changeLetters("redrive", &in.Body, (*operate.Inbox).CountRedrive, (*operate.Inbox).Redrive)
 }
 
-func discard(c *call) (any, error) {
-	return c.change("discard", (*operate.Inbox).CountDeadLetters, (*operate.Inbox).Discard)
+func discard(c *call, in *changeInput) (view.Changed, error) {
+	return c.changeLetters("discard", &in.Body, (*operate.Inbox).CountDeadLetters, (*operate.Inbox).Discard)
 }
 
-func (c *call) change(action string, count func(*operate.Inbox, context.Context, operate.Filter) (int, error),
-	do func(*operate.Inbox, context.Context, operate.Filter, operate.By) (int, error)) (any, error) {
-	body := c.body.(*Change)
-	filter, narrow, fault := body.filter()
+func (c *call) changeLetters(action string, body *Change,
+	count func(*operate.Inbox, context.Context, operate.Filter) (int, error),
+	do func(*operate.Inbox, context.Context, operate.Filter, operate.By) (int, error)) (out view.Changed, _ error) {
+	filter, narrow, err := body.filter()
 	switch {
-	case fault != nil:
-		return nil, fault
+	case err != nil:
+		return out, err
 	case narrow == body.All:
-		return nil, httpjson.Wrong("all", "say which dead letters to %s: by ids, topic, handler and the like, or all of them by \"all\": true", action)
+		return out, httpjson.Wrong("all", "say which dead letters to %s: by ids, topic, handler and the like, or all of them by \"all\": true", action)
 	case !body.DryRun:
-		if fault := checkWhy(body.Why); fault != nil {
-			return nil, fault
+		if err := checkWhy(body.Why); err != nil {
+			return out, err
 		}
 	}
 	store, err := c.inbox()
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	if body.DryRun {
 		n, err := count(store, c.ctx, filter)
@@ -55,11 +58,11 @@ func (c *call) change(action string, count func(*operate.Inbox, context.Context,
 	}
 	var none *operate.NoIDError
 	if errors.As(err, &none) {
-		return nil, withoutID("redriven", n, none)
+		return out, withoutID("redriven", n, none)
 	}
 	if err != nil && n > 0 {
 		c.server.log.Error("a change by the admin API ended early", "action", action, "messages", n, "error", err)
-		return nil, httpjson.Errorf(500, "%s are changed, and then it failed; the log says why. It may be asked for again",
+		return out, httpjson.Errorf(500, "%s are changed, and then it failed; the log says why. It may be asked for again",
 			counted(n, "dead letter"))
 	}
 	return view.Changed{Action: action, Messages: n}, err
@@ -74,46 +77,54 @@ func withoutID(done string, others int, err error) error {
 	return err
 }
 
-func checkWhy(why string) *httpjson.Problem {
+func checkWhy(why string) error {
 	if strings.TrimSpace(why) == "" {
 		return httpjson.Wrong("why", "is required: it is kept in the audit")
 	}
-	q := query{}
-	q.checkText("why", why)
-	return q.fault
+	if fault := httpjson.CheckText("why", why); fault != nil {
+		return fault
+	}
+	return nil
 }
 
 // NewPause is what to pause.
 type NewPause struct {
+	_ struct{} `additionalProperties:"false"`
+
 	Kind string `json:"kind" enum:"topic,partition,handler"`
 	Name string `json:"name" doc:"The topic's or the handler's; a partition's is TOPIC/N."`
 	Why  string `json:"why" doc:"What for; kept in the audit."`
 }
 
-func pause(c *call) (any, error) {
-	body := c.body.(*NewPause)
-	return c.setPause("pause", body.Kind, body.Name, body.Why, (*operate.Inbox).Pause)
+func pause(c *call, in *struct{ Body NewPause }) (view.PauseChanged, error) {
+	return c.setPause("pause", in.Body.Kind, in.Body.Name, in.Body.Why, (*operate.Inbox).Pause)
 }
 
-func resume(c *call) (any, error) {
-	return c.setPause("resume", c.text("kind"), c.text("name"), c.text("why"), (*operate.Inbox).Resume)
+type resumeInput struct {
+	Kind string `query:"kind" required:"true" enum:"topic,partition,handler" doc:"What is paused."`
+	Name string `query:"name" required:"true" doc:"The topic's or the handler's name; a partition's is TOPIC/N."`
+	Why  string `query:"why" required:"true" doc:"What for; kept in the audit."`
+}
+
+func resume(c *call, in *resumeInput) (view.PauseChanged, error) {
+	return c.setPause("resume", in.Kind, in.Name, in.Why, (*operate.Inbox).Resume)
 }
 
 func (c *call) setPause(action, kind, name, why string, set func(*operate.Inbox, context.Context, dedup.Pause,
-	operate.By) (bool, error)) (any, error) {
+	operate.By) (bool, error)) (out view.PauseChanged, _ error) {
 	p, err := dedup.PauseOf(dedup.PauseKind(kind), name)
 	if err != nil {
-		return nil, httpjson.Wrong("name", "kind is topic, partition or handler, and name is the topic's or the handler's, or TOPIC/N of a partition")
+		return out, httpjson.Wrong("name", "kind is topic, partition or handler, and name is the topic's or the handler's, or TOPIC/N of a partition")
 	}
-	if c.checkText("name", name); c.fault != nil {
-		return nil, c.fault
+	if fault := httpjson.CheckText("name", name); fault != nil {
+		return out, fault
 	}
-	if fault := checkWhy(why); fault != nil {
-		return nil, fault
+	if err := checkWhy(why); err != nil {
+		return out, err
 	}
 	store, err := c.inbox()
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	changed, err := set(store, c.ctx, p, operate.By{Actor: c.actor, Why: why})
 	return view.PauseChangedOf(store.Name(), action, p, changed), err

@@ -16,7 +16,7 @@ const (
 	answerBytes = 4 << 20
 )
 
-func getStatus(c *call) (any, error) {
+func getStatus(c *call, _ *struct{}) (view.Status, error) {
 	s := c.server
 	cfg := s.cfg.Live.Load()
 	status, parts := s.status()
@@ -27,137 +27,173 @@ func getStatus(c *call) (any, error) {
 	return out, nil
 }
 
-func getPartitions(c *call) (any, error) {
+func getPartitions(c *call, _ *struct{}) (view.Partitions, error) {
 	status, _ := c.server.status()
 	return view.PartitionsOf(&status), nil
 }
 
-func getBacklog(c *call) (any, error) {
+func getBacklog(c *call, _ *struct{}) (out view.Backlog, _ error) {
 	store, err := c.inbox()
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	backlog, err := store.Backlog(c.ctx)
 	return view.BacklogOf(backlog), err
 }
 
-func getSize(c *call) (any, error) {
+func getSize(c *call, _ *struct{}) (out view.Size, _ error) {
 	store, err := c.inbox()
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	size, err := store.Size(c.ctx)
 	return view.SizeOf(&size, c.server.cfg.Live.Load()), err
 }
 
-func listMessages(c *call) (any, error) {
-	status := operate.Status(c.text("status"))
-	if status == operate.StatusProcessed && c.has("reason") {
-		c.refuse("reason", "processed messages have none; take it out, or ask for status=failed or status=dead")
-	}
-	return c.list(status)
+type messagesInput struct {
+	Status string `query:"status" required:"true" enum:"pending,failed,processed,dead" doc:"What has become of the messages."`
+	LettersInput
 }
 
-func listDeadLetters(c *call) (any, error) { return c.list(operate.StatusDead) }
+type LettersInput struct {
+	ListInput
+	Reason string `query:"reason" doc:"The code of the last failure."`
+}
 
-func (c *call) list(status operate.Status) (any, error) {
-	l := operate.Listing{Status: status, Filter: c.filter(), Content: c.boolean("content")}
-	most := maxPage
-	if l.Content {
-		most = maxWhole
+func listMessages(c *call, in *messagesInput) (out view.Messages, _ error) {
+	status := operate.Status(in.Status)
+	if status == operate.StatusProcessed && in.Reason != "" {
+		return out, httpjson.Wrong("reason", "processed messages have none; take it out, or ask for status=failed or status=dead")
 	}
-	l.After, l.Limit = c.page(most)
+	return c.list(status, &in.LettersInput)
+}
+
+func listDeadLetters(c *call, in *LettersInput) (view.Messages, error) {
+	return c.list(operate.StatusDead, in)
+}
+
+func (c *call) list(status operate.Status, in *LettersInput) (out view.Messages, err error) {
+	l := operate.Listing{Status: status, Filter: in.filter, Content: in.Content}
+	l.Filter.Reason = in.Reason
+	if l.After, l.Limit, err = in.page(); err != nil {
+		return out, err
+	}
 	store, err := c.inbox()
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	found, next, err := store.Messages(c.ctx, l)
-	return view.MessagesOf(found, next, c.contentLimit(len(found))), err
+	return view.MessagesOf(found, next, in.contentLimit(len(found))), err
 }
 
 // contentLimit is how much of each key, headers and value a list of so many shows.
-func (c *call) contentLimit(messages int) int {
-	if c.boolean("content") {
+func (l *ListInput) contentLimit(messages int) int {
+	if l.Content {
 		return min(listedBytes, answerBytes/(3*max(1, messages)))
 	}
 	return 0
 }
 
-func getDeadLetter(c *call) (any, error) {
-	l := operate.Listing{Status: operate.StatusDead, Limit: 1, Content: true,
-		Filter: operate.Filter{Handler: c.text("handler"), Tenant: c.text("tenant"), IDs: c.ids("id")}}
+type letterInput struct {
+	Handler string `path:"handler" doc:"The handler's name."`
+	ID      string `path:"id" doc:"The ID as the producer wrote it, or the message's UUID."`
+	Tenant  string `query:"tenant" doc:"The tenant. Empty picks all tenants."`
+}
+
+func getDeadLetter(c *call, in *letterInput) (out view.Message, err error) {
+	ids, err := parseIDs("id", []string{in.ID})
+	if err != nil {
+		return out, err
+	}
 	store, err := c.inbox()
 	if err != nil {
-		return nil, err
+		return out, err
 	}
-	found, _, err := store.Messages(c.ctx, l)
+	found, _, err := store.Messages(c.ctx, operate.Listing{Status: operate.StatusDead, Limit: 1, Content: true,
+		Filter: operate.Filter{Handler: in.Handler, Tenant: in.Tenant, IDs: ids}})
 	switch {
 	case err != nil:
-		return nil, err
+		return out, err
 	case len(found) == 0:
-		return nil, httpjson.Errorf(404, "handler %s has no dead letter of this ID; /api/v1/explain tells what became of it",
-			httpjson.Brief(c.text("handler")))
+		return out, httpjson.Errorf(404, "handler %s has no dead letter of this ID; /api/v1/explain tells what became of it",
+			httpjson.Brief(in.Handler))
 	}
 	return view.MessageOf(&found[0], singleBytes), nil
 }
 
-func listConflicts(c *call) (any, error) {
-	filter, most := c.filter(), maxPage
-	if c.boolean("content") {
-		most = maxWhole
+func listConflicts(c *call, in *ListInput) (out view.Conflicts, _ error) {
+	after, limit, err := in.page()
+	if err != nil {
+		return out, err
 	}
-	after, limit := c.page(most)
 	store, err := c.inbox()
 	if err != nil {
-		return nil, err
+		return out, err
 	}
-	found, next, err := store.Conflicts(c.ctx, filter, after, limit)
-	return view.ConflictsOf(found, next, c.contentLimit(len(found))), err
+	found, next, err := store.Conflicts(c.ctx, in.filter, after, limit)
+	return view.ConflictsOf(found, next, in.contentLimit(len(found))), err
 }
 
-func explain(c *call) (any, error) {
-	byID, byPlace := c.has("id"), c.has("topic") || c.has("partition") || c.has("offset")
-	partition, offset, since := c.number("partition", 0, 1<<31-1, -1), c.number("offset", 0, 1<<63-1, -1), c.time("since")
+type explainInput struct {
+	ID        string          `query:"id" doc:"The ID as the producer wrote it, or the message's UUID."`
+	Topic     string          `query:"topic" doc:"The topic's name."`
+	Partition optional[int32] `query:"partition" minimum:"0" maximum:"2147483647" doc:"The partition's number."`
+	Offset    optional[int64] `query:"offset" minimum:"0" doc:"The message's offset."`
+	Since     moment          `query:"since" doc:"How far back to look for an offset. Default 48h."`
+}
+
+func explain(c *call, in *explainInput) (out view.Explanation, _ error) {
+	byID, byPlace := in.ID != "", in.Topic != "" || in.Partition.given || in.Offset.given
 	switch {
 	case byID == byPlace:
-		c.refuse("id", "give either an id, or topic, partition and offset")
-	case byPlace && (c.text("topic") == "" || partition < 0 || offset < 0):
-		c.refuse("topic", "a place is topic, partition and offset, all three")
+		return out, httpjson.Wrong("id", "give either an id, or topic, partition and offset")
+	case byPlace && (in.Topic == "" || !in.Partition.given || !in.Offset.given):
+		return out, httpjson.Wrong("topic", "a place is topic, partition and offset, all three")
 	}
-	ids := c.ids("id")
 	store, err := c.inbox()
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	var e operate.Explanation
 	if byID {
+		ids, wrong := parseIDs("id", []string{in.ID})
+		if wrong != nil {
+			return out, wrong
+		}
 		e, err = store.ExplainID(c.ctx, ids...)
 	} else {
-		e, err = store.ExplainPlace(c.ctx, c.text("topic"), int32(partition), offset, since)
+		e, err = store.ExplainPlace(c.ctx, in.Topic, in.Partition.value, in.Offset.value, in.Since.Time)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return view.ExplanationOf(&e), nil
+	return view.ExplanationOf(&e), err
 }
 
-func listPauses(c *call) (any, error) {
+func listPauses(c *call, _ *struct{}) (out view.Pauses, _ error) {
 	store, err := c.inbox()
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	pauses, err := store.Pauses(c.ctx)
 	return view.PausesOf(store.Name(), pauses), err
 }
 
-func listAudit(c *call) (any, error) {
-	filter := operate.AuditFilter{Actor: c.text("actor"), Action: c.text("action"), From: c.time("since"),
-		To: c.time("until")}
-	after, limit := c.page(maxPage)
+type auditInput struct {
+	Actor  string `query:"actor" doc:"Exactly as it is in the audit."`
+	Action string `query:"action" doc:"redrive, discard, pause, resume and the like."`
+	Since  moment `query:"since" doc:"Not before this time."`
+	Until  moment `query:"until" doc:"Before this time."`
+	PageInput
+}
+
+func listAudit(c *call, in *auditInput) (out view.Audit, _ error) {
+	after, limit, err := in.read(maxPage)
+	if err != nil {
+		return out, err
+	}
 	store, err := c.inbox()
 	if err != nil {
-		return nil, err
+		return out, err
 	}
-	records, next, err := store.Audit(c.ctx, filter, after, limit)
+	records, next, err := store.Audit(c.ctx, operate.AuditFilter{Actor: in.Actor, Action: in.Action, From: in.Since.Time,
+		To: in.Until.Time}, after, limit)
 	return view.AuditOf(records, next), err
 }

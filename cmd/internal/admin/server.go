@@ -1,12 +1,17 @@
 // Package admin is the program's HTTP server: probes and health, metrics, and the admin API, by which an operator sees
 // how the program is, looks at messages and dead letters, and pauses, redrives and discards. Requests enter; what they
 // ask for is done by methods of operate.Inbox, the same as the command line calls, and what they may is decided in
-// access.go. The table of routes in routes.go is the whole API: its OpenAPI document is made of it.
+// access.go. The table of operations in routes.go is the whole API: huma reads their input, and makes the OpenAPI
+// document, by their types.
+//
+// Files in reading order: server.go, connections.go, access.go, dispatch.go (how a call waits for its turn), routes.go,
+// operations.go (what is told to huma), inputs.go, serve_look.go, serve_change.go, probes.go, health.go.
 package admin
 
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -74,13 +79,14 @@ type Server struct {
 
 	connections connections
 
-	openapi  []byte
-	failures *httpjson.Failures
-	admitted httpjson.Bucket // requests of clients that are known
-	refused  httpjson.Bucket // and of others, which must not use up the first
-	reads    chan struct{}
-	changes  chan struct{}
-	answers  chan struct{} // of reads, that are in memory: who reads slowly holds one
+	openapi    []byte
+	operations byPath
+	failures   *httpjson.Failures
+	admitted   httpjson.Bucket // requests of clients that are known
+	refused    httpjson.Bucket // and of others, which must not use up the first
+	reads      chan struct{}
+	changes    chan struct{}
+	answers    chan struct{} // of reads, that are in memory: who reads slowly holds one
 
 	liveness liveness
 	health   healthCache
@@ -106,14 +112,17 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, started: time.Now(), failures: httpjson.NewFailures(cfg.Logger), reads: make(chan struct{}, 1),
-		changes: make(chan struct{}, 1),
+	s := &Server{cfg: cfg, log: cfg.Logger, started: time.Now(), failures: httpjson.NewFailures(cfg.Logger),
+		reads: make(chan struct{}, 1), changes: make(chan struct{}, 1),
 		answers: make(chan struct{}, maxAnswers), patience: headerTimeout, connections: connections{most: maxConnections}}
 	var err error
 	if s.tls, err = cfg.Live.Load().HTTP.TLS(); err != nil {
 		return nil, fmt.Errorf("new admin server: %w", err)
 	}
-	if s.openapi, err = openAPI(cfg.Version); err != nil {
+	s.operations = byPath{}
+	api := newAPI(s.operations, cfg.Version)
+	addOperations(api)
+	if s.openapi, err = json.MarshalIndent(api.OpenAPI(), "", "  "); err != nil {
 		return nil, fmt.Errorf("new admin server: %w", err)
 	}
 	return s, nil

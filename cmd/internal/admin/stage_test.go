@@ -188,6 +188,9 @@ func (s *stage) ask(status int, method, path, body string, headers ...string) re
 	require.NoError(s.t, err)
 	require.Equal(s.t, status, response.StatusCode, "%s %s: %s\n%s", method, path, content, s.logged())
 	out := reply{response, content}
+	if strings.HasPrefix(path, prefix) {
+		require.Equal(s.t, []string{"no-store", "nosniff"}, []string{out.Header.Get("Cache-Control"), out.Header.Get("X-Content-Type-Options")})
+	}
 	s.requireAsDocumented(method, r.URL, out)
 	return out
 }

@@ -54,11 +54,16 @@ func Write(w http.ResponseWriter, status int, kind string, value any) error {
 	return nil
 }
 
-// Send answers with JSON that is written already. No cache keeps it, and no browser takes it for a page.
+// Guard sets the headers by which no cache keeps an answer, and no browser takes it for a page.
+func Guard(set func(name, value string)) {
+	set("Cache-Control", "no-store")
+	set("X-Content-Type-Options", "nosniff")
+}
+
+// Send answers with JSON that is written already, guarded.
 func Send(w http.ResponseWriter, status int, kind string, text []byte) {
 	w.Header().Set("Content-Type", kind)
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
+	Guard(w.Header().Set)
 	w.WriteHeader(status)
 	_, _ = w.Write(text) //nolint:gosec // JSON, of a type that no browser renders
 }

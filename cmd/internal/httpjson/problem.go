@@ -28,6 +28,10 @@ type Problem struct {
 
 func (p *Problem) Error() string { return p.Detail }
 
+// GetStatus and ContentType are what huma asks of an error.
+func (p *Problem) GetStatus() int            { return p.Status }
+func (p *Problem) ContentType(string) string { return ProblemType }
+
 // Errorf makes a Problem of an HTTP status and what is wrong.
 func Errorf(status int, format string, args ...any) *Problem {
 	return &Problem{Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(format, args...)}
