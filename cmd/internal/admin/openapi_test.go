@@ -121,6 +121,7 @@ func TestDocumentHasEveryRouteAndNoOther(t *testing.T) {
 			got[method+" "+path] = true
 			names[operation.(object)["operationId"]] = true
 			requireParameters(t, path, operation.(object))
+			requireSecurity(t, path, operation.(object))
 		}
 	}
 	require.Equal(t, want, got)
@@ -175,6 +176,29 @@ func TestEveryRouteOfTheDocumentIsServed(t *testing.T) {
 			}
 		}
 	}
+}
+
+// requireSecurity wants of the API what its clients may have to show, and nothing of the probes.
+func requireSecurity(t *testing.T, path string, operation object) {
+	want := []any{object{}}
+	if strings.HasPrefix(path, prefix) {
+		want = append(want, object{"token": []any{}}, object{"certificate": []any{}})
+	}
+	require.Equal(t, want, operation["security"], path)
+}
+
+// Programs that are made from the document need not ask whether a list is there.
+func TestNoListOfAnAnswerIsNull(t *testing.T) {
+	lists := 0
+	for name, schema := range documented(t, "components", "schemas").(object) {
+		for field, described := range schema.(object)["properties"].(object) {
+			if described.(object)["items"] != nil {
+				lists++
+				require.Equal(t, "array", described.(object)["type"], "%s of %s", field, name)
+			}
+		}
+	}
+	require.NotZero(t, lists)
 }
 
 // A field that is missing is explained by what the document says of it.
