@@ -67,11 +67,11 @@ func (l *loop) run() {
 	defer l.Memory.Watch(l.wake.Ring)()
 	retry := wait.NewBackoff()
 	for l.Ctx.Err() == nil {
-		if parts, _ := l.wanted(); len(parts) == 0 {
+		size := l.size()
+		if parts, _ := l.wanted(size); len(parts) == 0 {
 			l.idle()
 			continue
 		}
-		size := l.size()
 		if l.enter(size) != nil {
 			return
 		}
@@ -111,7 +111,11 @@ func (l *loop) enter(size int) error {
 
 // fetch sends a request and delivers the answer.
 func (l *loop) fetch(maxBytes int32) error {
-	parts, all := l.wanted()
+	parts, all := l.wanted(0)
+	if len(parts) == 0 { // others have taken memory meanwhile
+		l.room.End(false, nil)
+		return nil
+	}
 	wait := l.Config.Wait
 	if !all {
 		wait = min(wait, restlessWait)
@@ -165,11 +169,12 @@ func (l *loop) reads(p *Partition) bool {
 
 // wanted lists the broker's partitions whose buffers have room, and says whether that is all but those that rest.
 // Empty buffers are filled as soon as memory is had for it; of what is read ahead beyond that a quarter of the memory
-// is kept free. A broker fills its answer from the front: what was served last comes last.
-func (l *loop) wanted() (parts []wire.FetchPartition, all bool) {
+// is kept free, when so many bytes more are taken. A broker fills its answer from the front: what was served last comes
+// last.
+func (l *loop) wanted(more int) (parts []wire.FetchPartition, all bool) {
 	share := l.Config.BufferBytes / max(1, len(l.Partitions))
 	most := int32(min(max(share, 64<<10), 1<<20))
-	ahead := l.Memory.Used() < l.Memory.Limit()/4*3
+	ahead := l.Memory.Used()+more < l.Memory.Limit()/4*3
 	now := time.Now()
 	var found []turn
 	all = true

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -49,5 +50,32 @@ func TestPartitionsAreHeldWhereNothingCanBeFetchedForWantOfMemory(t *testing.T) 
 		require.Empty(t, registry.List(), "an answer ends it, whatever it brings")
 		loop.room.End(true, nil)
 		require.Zero(t, account.Used())
+	})
+}
+
+// What a fetch would take of the memory counts before it is taken: or a loop takes it, finds that nothing may be read
+// ahead any more, gives it back, and so on, for as long as the buffers are nearly full.
+func TestLoopThatMayNotReadAheadWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		account := memory.New(1 << 20)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		f := &Fetcher{Ctx: ctx, Config: Config{BufferBytes: 1 << 20, Bytes: 1 << 20}, Memory: account,
+			Holds: holds.New(slog.New(slog.DiscardHandler)), Partitions: map[wire.TopicPartition]*Partition{}}
+		p := NewPartition(wire.TopicPartition{Topic: "orders"}, wire.Topic{}, Settings{})
+		p.lead(wire.Partition{Leader: 7})
+		p.ReadFrom(0, nil)
+		p.Add(&wire.Fetched{Records: []*wire.Record{{}}, Costs: wire.Costs{{Next: 1, Bytes: 100}}, Next: 1})
+		f.Partitions[p.TopicPartition] = p
+		require.True(t, account.Try(700<<10))
+		given := 0
+		defer account.Watch(func() {
+			if given++; given == 100 {
+				cancel()
+			}
+		})()
+		loop := &loop{Fetcher: f, shard: shard{7, 0}, wake: wait.NewBell(), room: wire.NewRoom(account)}
+		loop.run()
+		require.Less(t, given, 100)
 	})
 }

@@ -106,7 +106,7 @@ func TestARestingPartitionDoesNotMakeFetchesOfItsSiblingsShort(t *testing.T) {
 	}
 	loop := &loop{Fetcher: f, shard: shard{7, 1}, wake: wait.NewBell()}
 	f.Partitions[wire.TopicPartition{Topic: "orders", Partition: 1}].Rest()
-	parts, all := loop.wanted()
+	parts, all := loop.wanted(0)
 	require.Len(t, parts, 1)
 	require.EqualValues(t, 3, parts[0].Partition)
 	require.True(t, all, "each fetch would wait for 20 ms only, as long as the pause lasts")
