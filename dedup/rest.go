@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/firstseen/firstseen/dedup/internal/db"
+	"github.com/firstseen/firstseen/dedup/memory"
 )
 
 // sliceBytes is how much of a large value is read at once, and from where on one is large: a little below what the
@@ -63,7 +64,7 @@ func (t *Tx) LoadRest(ctx context.Context) error {
 	}
 	q, values := &pgx.Batch{}, make([][]byte, len(t.rest))
 	for i, p := range t.rest {
-		values[i] = make([]byte, p.size)
+		values[i] = memory.Bytes(p.size)
 		e := &t.batch.Entries[p.entry]
 		q.Queue(t.store.db.SQL(partSQL[p.of]), e.Scope, e.Lane, e.Message.Offset, e.Message.ID, sliceBytes).
 			Query(func(rows pgx.Rows) error { return readSlices(rows, values[i]) })

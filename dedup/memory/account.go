@@ -1,6 +1,6 @@
 // Package memory keeps one account of what a process holds of messages: what is fetched ahead and decompressed, what is
 // being processed, and what is loaded of parked messages. Whoever wants memory takes it here before allocating, and gives
-// it back when it lets go of it. The account counts; it allocates nothing.
+// it back when it lets go of it. The account counts; [Bytes] allocates.
 package memory
 
 import (

@@ -16,6 +16,8 @@ import (
 	"github.com/pierrec/lz4/v4"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/firstseen/firstseen/dedup/memory"
 )
 
 const (
@@ -180,7 +182,7 @@ func (s *source) zstd(payload []byte) error {
 	if err := s.claim(size + blockBytes); err != nil {
 		return err
 	}
-	err := s.zstdWhole(payload, make([]byte, 0, size+blockBytes))
+	err := s.zstdWhole(payload, memory.Bytes(size + blockBytes)[:0])
 	if errors.Is(err, zstd.ErrDecoderSizeExceeded) {
 		return s.tooLarge()
 	}
@@ -266,7 +268,7 @@ func (s *source) decodeBlock(block []byte, n int) ([]byte, error) {
 		if err := s.claim(n); err != nil {
 			return nil, err
 		}
-		out, err := s2.Decode(make([]byte, n), block)
+		out, err := s2.Decode(memory.Bytes(n), block)
 		return out, s.fault(err)
 	}
 	out, err := s2.Decode(s.blockOf(n)[:n], block)

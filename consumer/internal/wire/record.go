@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/memory"
 )
 
 // Record is one record of a partition. Its bytes lie with those of the records around it.
@@ -158,7 +159,7 @@ func (r *recordReader) newSlab(size int) error {
 		}
 	}
 	r.charge(n, true)
-	r.slab = make([]byte, n)
+	r.slab = memory.Bytes(n)
 	return nil
 }
 

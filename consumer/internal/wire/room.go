@@ -161,7 +161,7 @@ func (r *Room) allocate(size int) ([]byte, error) {
 	r.free, r.body, r.size = r.free-size, size, size
 	if cap(r.buf) < size || cap(r.buf) > 2*size+keptBuffer {
 		r.buf = nil
-		r.buf = make([]byte, size)
+		r.buf = memory.Bytes(size)
 	}
 	return r.buf[:size], nil
 }
