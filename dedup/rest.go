@@ -48,10 +48,16 @@ func (t *Tx) leaveOut(sizes [3]*int32, absent ...bool) {
 	}
 }
 
-// Rest is how many bytes LoadRest will read.
+// headersGrow is how many times the bytes of encoded headers are taken by decoded ones, at most: a header is 8 bytes of
+// lengths, if nothing else, and then five times that as a Header.
+const headersGrow = 6
+
+// Rest is how many bytes of memory LoadRest will take.
 func (t *Tx) Rest() (n int) {
 	for _, p := range t.rest {
-		n += p.size
+		if n += p.size; p.of == headersPart {
+			n += (headersGrow - 1) * p.size
+		}
 	}
 	return n
 }

@@ -132,6 +132,26 @@ func TestLargeMessagesAreLoadedOnce(t *testing.T) {
 	require.Zero(t, batch.Entries[0].Message.Size(), "contents stay where they are")
 }
 
+// A header that says nothing is 8 bytes where it is kept, and five times that in memory.
+func TestHeadersAreLoadedWithinTheMemoryThatIsAskedFor(t *testing.T) {
+	const most = 12 << 20
+	s := newStage(t)
+	claims := s.park(&dedup.Message{ID: uuid.New(), Topic: "orders", Headers: make([]dedup.Header, 200_000)})
+	s.exec(`insert into firstseen.parked (scope_id, lane, "offset", message_id, topic, "partition", headers)
+		select scope_id, lane, "offset" + 1, gen_random_uuid(), topic, "partition", headers from firstseen.parked`)
+	ratio := allocated(t, most, func() {
+		tx, batch, err := s.store.LoadLanes(t.Context(), claims, 2, most)
+		require.NoError(t, err)
+		defer tx.Rollback(t.Context())
+		require.Len(t, batch.Entries, 1, "two take more")
+		require.Less(t, tx.Rest(), most)
+		require.Greater(t, tx.Rest(), most/2)
+		require.NoError(t, tx.LoadRest(t.Context()))
+		require.Len(t, batch.Entries[0].Message.Headers, 200_000)
+	})
+	require.Less(t, ratio, 1.0)
+}
+
 // What can go wrong on the way of a large statement leaves the connection usable, or closed.
 func TestLargeStatementsFailAsOthersDo(t *testing.T) {
 	s := oneConnection(t)

@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"errors"
+	"unsafe"
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/memory"
@@ -18,8 +19,15 @@ type loan struct {
 	bytes   int
 }
 
-// entryBytes is about what a parked message takes beside its key, value and headers.
-const entryBytes = 1 << 10
+const (
+	// entryBytes is about what a parked message takes beside its key, value and headers.
+	entryBytes = 1 << 10
+	// headerBytes is what a header takes beside its key and value.
+	headerBytes = int(unsafe.Sizeof(dedup.Header{}))
+)
+
+// loaded is the memory that a message takes when it is loaded.
+func loaded(m *dedup.Message) int { return entryBytes + m.Size() + headerBytes*len(m.Headers) }
 
 var errMemory = errors.New("all memory for messages is in use")
 
@@ -60,7 +68,7 @@ func (l *loan) fit(ctx context.Context, entries []dedup.Entry, rest int) error {
 	}
 	size := 0
 	for i := range entries {
-		size += entryBytes + entries[i].Message.Size()
+		size += loaded(entries[i].Message)
 	}
 	l.account.Add(size - l.bytes)
 	l.bytes = size
@@ -93,7 +101,7 @@ func (l *loan) give() {
 func (l *loan) split(m *dedup.Message) *loan {
 	part := &loan{account: l.account}
 	if m != nil && l.account != nil {
-		part.bytes = min(l.bytes, entryBytes+m.Size())
+		part.bytes = min(l.bytes, loaded(m))
 		l.bytes -= part.bytes
 	}
 	return part

@@ -137,7 +137,8 @@ begin
         for no key update of l) h;
     perform set_config('lock_timeout', v_lock_timeout, true);
     -- A statement of its own, so that it sees what became of the messages before the locks were granted. What is sorted
-    -- and summed up are keys and sizes; contents are fetched for those messages only that are given.
+    -- and summed up are keys and sizes; contents are fetched for those messages only that are given. Headers take up to
+    -- six times the memory in the worker that they take here.
     return query
     with first as (
         select h.ordinal, h.scope_id, h.lane, m."offset", m.message_id,
@@ -147,7 +148,7 @@ begin
         from unnest(v_scopes, v_lanes) with ordinality h (scope_id, lane, ordinal)
         left join lateral (
             select p."offset", p.message_id,
-                   coalesce(octet_length(p.payload), 0) + coalesce(octet_length(p.headers), 0) + coalesce(octet_length(p.key), 0) as size
+                   coalesce(octet_length(p.payload), 0) + 6 * coalesce(octet_length(p.headers), 0) + coalesce(octet_length(p.key), 0) as size
             from parked p
             where p.scope_id = h.scope_id and p.lane = h.lane
             order by p."offset", p.message_id
