@@ -170,6 +170,9 @@ func TestScopesAreMadeInTheirOrder(t *testing.T) {
 	require.Equal(t, 2, s.count(`select count(*) from firstseen.scopes where handler in ('a', 'b')`))
 }
 
+// asTheyLie has rows come in the order that they were written in, where nothing sorts them.
+const asTheyLie = `set local enable_indexscan = off; set local enable_bitmapscan = off`
+
 const beginSQL = `select firstseen.begin_topic('consumer', 'orders', null, array[1, 0], array[$1, $1]::bigint[])`
 
 func TestTopicThatTwoBeginAtOnceIsTheFirstOnes(t *testing.T) {
@@ -196,20 +199,38 @@ func TestTopicThatTwoBeginAtOnceIsTheFirstOnes(t *testing.T) {
 
 func TestPositionsOfATopicAreBegunInTheirOrder(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
-	s.exec(`insert into firstseen.positions (consumer, topic, "partition") values ('consumer', 'orders', 0), ('consumer', 'orders', 1)`)
-	const lock = `select from firstseen.positions where "partition" = $1 for update`
-	release := s.hold(lock, 0)
-	var beginning errgroup.Group
-	beginning.Go(func() error {
-		_, err := s.admin.Exec(context.Background(), beginSQL, 5)
-		return err
-	})
-	awaitLockWait(t, s.admin)
-	s.free(lock, 1)
-	release()
-	require.NoError(t, beginning.Wait())
-	require.Equal(t, 10, s.count(`select sum(next_offset) from firstseen.positions`))
+	const (
+		insert = `insert into firstseen.positions (consumer, topic, "partition") values ('consumer', 'orders', $1)`
+		lock   = `select from firstseen.positions where "partition" = $1 for update`
+	)
+	for name, c := range map[string]struct {
+		there []int // the last first
+		taken string
+	}{"new ones": {nil, insert}, "those that are there": {[]int{1, 0}, lock}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			for _, partition := range c.there {
+				s.exec(insert, partition)
+			}
+			release := s.hold(c.taken, 0)
+			var beginning errgroup.Group
+			beginning.Go(func() error {
+				return pgx.BeginFunc(context.Background(), s.admin, func(tx pgx.Tx) error {
+					if _, err := tx.Exec(context.Background(), asTheyLie); err != nil {
+						return err
+					}
+					_, err := tx.Exec(context.Background(), beginSQL, 5)
+					return err
+				})
+			})
+			awaitLockWait(t, s.admin)
+			s.free(c.taken, 1)
+			release()
+			require.NoError(t, beginning.Wait())
+			require.Equal(t, 10, s.count(`select sum(next_offset) from firstseen.positions`))
+		})
+	}
 }
 
 // The shortest way by which a batch of nothing but duplicates is answered asks for one scope.
