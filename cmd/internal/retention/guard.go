@@ -65,7 +65,7 @@ func (k *Keeper) gatherOffsets(ctx context.Context, f *facts) {
 	for name, topics := range f.topicsByConsumer() {
 		offsets, err := k.Cluster.Offsets(ctx, name, topics)
 		if err != nil {
-			f.fault("offsets of "+name, "where consumer %s stands could not be found out: %v", name, err)
+			f.fault(offsetsOf(name), "where consumer %s stands could not be found out: %v", name, err)
 		}
 		for _, o := range offsets {
 			f.offsets[place{name, o.Topic, o.Partition}] = o
@@ -118,13 +118,16 @@ func (f *facts) topicNames() (names []string) {
 	return slices.Compact(names)
 }
 
+// offsetsOf is the key of the fault that a consumer's offsets could not be found out.
+func offsetsOf(consumer string) string { return "offsets of " + consumer }
+
 // againstAll are the reasons that hold whatever the age: a consumer that starts again would be given messages that it
-// has processed. One a consumer and topic is told.
+// has processed. One a consumer and topic is told, and of a consumer that could not be asked about only that.
 func (f *facts) againstAll() []Refusal {
 	refusals := slices.Clone(f.faults)
 	for _, r := range f.reaches {
 		if one, against := f.mayComeAgain(r); against && !slices.ContainsFunc(refusals,
-			func(o Refusal) bool { return o.Key == one.Key }) {
+			func(o Refusal) bool { return o.Key == one.Key || o.Key == offsetsOf(r.Consumer) }) {
 			refusals = append(refusals, one)
 		}
 	}

@@ -149,6 +149,17 @@ func TestGroupThatNeverCameBackKeepsAllIDsUntilItsPositionsAreDeleted(t *testing
 	require.EqualValues(t, stored+4, done.IDs)
 }
 
+// A process that ended before it set where to begin leaves such a position.
+func TestPositionThatNothingWasProcessedToKeepsNoIDs(t *testing.T) {
+	p := newPantry(t)
+	p.commit(p.group, stored)
+	p.exec(`insert into firstseen.positions (consumer, topic, "partition") values ($1, 'deleted', 0)`, p.group)
+	done, err := p.Run(t.Context(), keep2d, by)
+	require.NoError(t, err)
+	require.Empty(t, done.Plan.Refused())
+	require.EqualValues(t, stored, done.IDs)
+}
+
 func TestReplayThatGoesOnKeepsAllIDs(t *testing.T) {
 	p := newPantry(t)
 	p.commit(p.group, stored)
@@ -297,6 +308,15 @@ func TestIDsAreKeptWhereTheTopicsCouldNotBeAsked(t *testing.T) {
 		p.refuses(keep2d, "how long the topics keep messages could not be found out")
 		require.Equal(t, stored, p.ids())
 	})
+}
+
+// That is no reason to say that it has committed nothing, nor to advise what to do about that.
+func TestIDsAreKeptWhereTheOffsetsOfAConsumerCouldNotBeAsked(t *testing.T) {
+	p := newPantry(t)
+	p.commit(p.group, stored)
+	p.fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch}, Err: kerr.GroupAuthorizationFailed, Count: -1})
+	p.refuses(keep2d, "where consumer "+p.group+" stands could not be found out")
+	require.Equal(t, stored, p.ids())
 }
 
 func TestIDsAreKeptWherePostgresCouldNotBeAsked(t *testing.T) {
