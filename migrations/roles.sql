@@ -9,7 +9,8 @@
 --                           create role deploy login in role firstseen_owner;
 --                           alter role deploy set role firstseen_owner;
 --   firstseen_consumer  adds message IDs and inbox rows, parks messages and moves positions. It can't change the schema,
---                       and can't forget or alter an ID. A login that consumes is granted this role:
+--                       and can't forget or alter an ID. It keeps the answers to HTTP requests, and forgets them when
+--                       their time is over. A login that consumes is granted this role:
 --                           create role payments login in role firstseen_consumer;
 --   firstseen_operator  reads everything, payloads included, redrives and discards dead letters, pauses and resumes, reruns
 --                       messages and resets offsets, which leaves a note of who and why in the table audit. It can do
@@ -99,7 +100,7 @@ grant update on firstseen.parked, firstseen.lanes, firstseen.positions to firsts
 grant update (published_at) on firstseen.dead_letters to firstseen_consumer;
 grant delete on firstseen.parked, firstseen.lanes, firstseen.unsealed to firstseen_consumer;
 grant insert, delete on firstseen.replays to firstseen_consumer;
-grant insert, update, delete on firstseen.holds to firstseen_consumer;
+grant insert, update, delete on firstseen.holds, firstseen.idempotency to firstseen_consumer;
 grant usage on sequence firstseen.message_seq to firstseen_consumer;
 grant execute on all functions in schema firstseen to firstseen_consumer;
 revoke execute on function firstseen.redrive, firstseen.discard, firstseen.wake_lanes from firstseen_consumer;

@@ -17,6 +17,7 @@ const (
 	Messages  = semconv.MessagingBatchMessageCountKey
 	Broker    = attribute.Key("messaging.kafka.broker.id") // no name in the conventions
 	ErrorType = semconv.ErrorTypeKey
+	Route     = semconv.HTTPRouteKey
 
 	Handler = attribute.Key("firstseen.handler")
 	Outcome = attribute.Key("firstseen.outcome")
@@ -35,6 +36,7 @@ var Kafka = semconv.MessagingSystemKafka
 const (
 	fromKafka  = "From Kafka to a batch"
 	ofMessages = "What becomes of messages"
+	overHTTP   = "HTTP requests with a key"
 	inPostgres = "In Postgres, and lately"
 )
 
@@ -162,6 +164,15 @@ var (
 	HandlerDuration = define(ofMessages, Instrument{
 		Name: "firstseen.handler.duration", Kind: Histogram, Unit: "s", Attributes: keys(Handler, Outcome), Buckets: seconds,
 		About: "How long a call of a handler took, of however many messages: ok, or failed.",
+	})
+)
+
+// Requests with an idempotency key. Package idempotency makes these.
+var (
+	IdempotentRequests = define(overHTTP, Instrument{
+		Name: "firstseen.idempotency.requests", Kind: Counter, Unit: "{request}", Attributes: keys(Route, Outcome),
+		About: "Requests with an idempotency key: a miss runs its handler; a hit was given a stored answer; a conflict is another " +
+			"request with the same key; in_progress ones were told to come again, as a twin was being worked on.",
 	})
 )
 

@@ -1,0 +1,88 @@
+package idempotency
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"net/http"
+	"regexp"
+	"strings"
+)
+
+// Caller is who sends a request, as authentication found out. One caller's keys and those of another are different
+// keys, and neither learns that the other's are there.
+type Caller struct {
+	// Tenant is the customer that the request is of.
+	Tenant string
+	// Principal is who within the tenant: a user, an API client.
+	Principal string
+	// Scope is what else tells keys apart, such as a conversation. It is logged.
+	Scope string
+}
+
+// OneCaller is for a service with a single client, or one that trusts all of them as one. Behind it whoever guesses a
+// key is told the answer that it got.
+func OneCaller(*http.Request) (Caller, error) { return Caller{}, nil }
+
+// ID is what a key is known by: SHA-256 of its caller, its route and itself, each with its length before it, so that no
+// two of them are the same text run together differently.
+type ID [sha256.Size]byte
+
+// String is the ID in hexadecimal digits.
+func (id ID) String() string { return hex.EncodeToString(id[:]) }
+
+// Domains keep the hashes of this package apart from each other, and from those of a later rule.
+const (
+	idDomain      = "firstseen/idempotency/id/1"
+	keyDomain     = "firstseen/idempotency/key/1"
+	requestDomain = "firstseen/idempotency/request/1"
+)
+
+func newID(c Caller, method, route, key string) ID {
+	return ID(sumOf(idDomain, c.Tenant, c.Principal, c.Scope, method, route, key))
+}
+
+// sumOf hashes texts with their lengths.
+func sumOf(domain string, parts ...string) [sha256.Size]byte {
+	h := sha256.New()
+	h.Write([]byte(domain))
+	for _, p := range parts {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(p))))
+		h.Write([]byte(p))
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// PatternOf names routes by the patterns of a mux, for a middleware that stands before it.
+func PatternOf(mux *http.ServeMux) func(*http.Request) string {
+	return func(r *http.Request) string {
+		_, pattern := mux.Handler(r)
+		return pattern
+	}
+}
+
+// pattern is the route that the mux has matched, and the path where none has.
+func pattern(r *http.Request) string {
+	if r.Pattern != "" {
+		return r.Pattern
+	}
+	return r.URL.EscapedPath()
+}
+
+// wildcard is a name in a pattern: a deployment may change it between two tries.
+var wildcard = regexp.MustCompile(`\{[^{}$.]+(\.\.\.)?\}`)
+
+// stable is the route without the names of its wildcards.
+func stable(route string) string { return wildcard.ReplaceAllString(route, `{$1}`) }
+
+// text is what Postgres can hold of a text, and people can read: the ID has all of it.
+func text(s string) string {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText], "")
+	}
+	return s
+}
+
+// maxText bounds texts that are stored for people.
+const maxText = 1000

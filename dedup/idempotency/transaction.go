@@ -1,0 +1,197 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/firstseen/firstseen/dedup/failure"
+	"github.com/firstseen/firstseen/dedup/internal/db"
+	"github.com/firstseen/firstseen/dedup/internal/handlertx"
+	"github.com/firstseen/firstseen/dedup/savepoint"
+)
+
+// txKey is what a request's context has its transaction by.
+type txKey struct{}
+
+// Tx is the transaction of a request that [InTransaction] runs; nil in the context of any other. A handler can do
+// anything in it but end it: Commit and Rollback answer an error, and a COMMIT in a statement fails. Settings want
+// `set local`: others stay with the pool's connection.
+func Tx(ctx context.Context) pgx.Tx {
+	tx, _ := ctx.Value(txKey{}).(pgx.Tx)
+	return tx
+}
+
+// transaction is that of one request. With a key its row is locked by it, and marked so that nothing commits before
+// the answer is stored. It is not safe for concurrent use.
+type transaction struct {
+	db      *db.DB
+	conn    *pgxpool.Conn
+	handler handlertx.Tx
+	entry   *Entry // nil: the request has no key
+	role    string // that it began with, as SQL
+}
+
+// roleSQL also has Postgres end the session of a process that was lost without a word.
+const roleSQL = `
+select set_config('idle_in_transaction_session_timeout', $1, true),
+	case current_setting('role') when 'none' then 'reset role' else format('set role %I', current_setting('role')) end`
+
+// begin opens a transaction in which a handler may take work for, in one round trip, and with a key (nil: none) claims
+// that. Where it is not to be had there is no transaction, and found says why.
+func (p *Postgres) begin(ctx context.Context, e *Entry, work, ttl time.Duration) (t *transaction, found Finding, err error) {
+	t = &transaction{db: p.db, handler: handlertx.New(savepoint.PlainRole), entry: e}
+	var r row
+	q := &pgx.Batch{}
+	q.BeginTx(db.Pinned)
+	if e != nil {
+		q.Queue(limitsSQL)
+		p.queueInsert(q, *e, ttl)
+		q.Queue(`commit and chain`)
+		p.queueClaim(q, *e, nil, ttl, &r)
+	}
+	idle := strconv.FormatInt(work.Milliseconds()+1000, 10)
+	q.Queue(roleSQL, idle).QueryRow(func(one pgx.Row) error { return one.Scan(nil, &t.role) })
+	q.Queue(savepoint.Keep())
+	err = p.ask(ctx, func(ctx context.Context) error { return t.open(ctx, p.db.Pool, q) })
+	if err == nil && (e == nil || r.fence != nil) {
+		return t, Finding{}, nil
+	}
+	t.rollback(ctx)
+	switch {
+	case failure.Of(err) == failure.Locked:
+		return nil, Finding{State: InProgress}, nil
+	case err == nil:
+		found, err = r.finding(InProgress)
+	}
+	return nil, found, storeError("begin a request's transaction", err)
+}
+
+func (t *transaction) open(ctx context.Context, pool *pgxpool.Pool, q *pgx.Batch) (err error) {
+	if t.conn, err = pool.Acquire(ctx); err != nil {
+		return err
+	}
+	results := t.conn.SendBatch(ctx, q)
+	t.handler.Tx = results.Tx()
+	return results.Close()
+}
+
+// errBroken is of a transaction that a handler has left so that it can't be committed.
+var errBroken = errors.New("the handler's transaction can't be committed")
+
+// check says whether the transaction can be committed.
+func (t *transaction) check() error {
+	if err := t.handler.Check(); err != nil {
+		return fmt.Errorf("%w: %w", errBroken, err)
+	}
+	return nil
+}
+
+// undo takes back what the handler did, and keeps the key.
+func (t *transaction) undo(ctx context.Context) error {
+	if t.handler.Lost() {
+		return t.check()
+	}
+	return db.Answered(ctx, t.db.Answer, func(ctx context.Context) error {
+		_, err := t.conn.Exec(ctx, savepoint.Undo(), pgx.QueryExecModeSimpleProtocol)
+		return err
+	})
+}
+
+const answerSQL = `
+update firstseen.idempotency set running = false, status = $2, headers = $3, body = $4
+where id = $1 and running`
+
+// commit stores the answer, if the request has a key, and commits: both in one round trip. After an error that is no
+// errBroken, and that Postgres did not raise, it is not known what became of it: see [Postgres.outcome].
+func (t *transaction) commit(ctx context.Context, a Answer) error {
+	if err := t.check(); err != nil {
+		t.rollback(ctx)
+		return err
+	}
+	q := &pgx.Batch{}
+	q.Queue(t.role)
+	if t.entry != nil {
+		q.Queue(t.db.SQL(answerSQL), t.entry.ID[:], a.Status, encodeHeader(a.Header), a.Body)
+	}
+	var end pgconn.CommandTag
+	q.Queue(`commit`).Exec(func(tag pgconn.CommandTag) error { end = tag; return nil })
+	t.handler.Shut()
+	err := db.Answered(ctx, t.db.Answer, func(ctx context.Context) error { return t.conn.SendBatch(ctx, q).Close() })
+	t.end(ctx)
+	if err == nil && end.String() != "COMMIT" {
+		err = fmt.Errorf("%w: Postgres answered %s", errBroken, end)
+	}
+	return err
+}
+
+// rollback undoes everything. Where a statement is still running the connection is cut, which has the same effect.
+func (t *transaction) rollback(ctx context.Context) {
+	if t.conn == nil {
+		return
+	}
+	if busy := t.handler.Shut(); busy || t.conn.Conn().PgConn().IsBusy() {
+		handlertx.Cut(t.conn)
+		t.conn = nil
+		return
+	}
+	t.end(ctx)
+}
+
+// end gives the connection back, without a transaction.
+func (t *transaction) end(ctx context.Context) {
+	handlertx.Rollback(ctx, t.conn)
+	t.conn.Release()
+	t.conn = nil
+}
+
+// unknown says of commit's error that it does not tell what became of the transaction.
+func unknown(err error) bool { return !errors.Is(err, errBroken) && !failure.Raised(err) }
+
+// holderSQL says of a key without an answer whether a transaction holds it: one that is free is locked by it.
+const holderSQL = `
+with free as (
+	select i.id from firstseen.idempotency i where i.id = $1 and i.status is null for no key update skip locked)
+select not exists (select from free)`
+
+// outcome finds out what became of a transaction whose commit was not answered: Matching where it took effect, or a
+// twin's has since, and NotFound where it did not. InProgress, after the time limit for an answer, is that Postgres
+// still has it open: nobody knows.
+func (p *Postgres) outcome(ctx context.Context, e Entry) (found Finding, err error) {
+	ctx, cancel := context.WithTimeout(ctx, p.db.Answer)
+	defer cancel()
+	for {
+		var held bool
+		err = p.db.Pool.QueryRow(ctx, p.db.SQL(holderSQL), e.ID[:]).Scan(&held)
+		if err == nil {
+			found, err = p.Lookup(ctx, e) // after the look at the lock: what it has seen end is seen
+		}
+		switch {
+		case err == nil && (found.State != NotFound || !held):
+			return found, nil
+		case !sleep(ctx, outcomePoll):
+			return Finding{State: InProgress}, err
+		}
+	}
+}
+
+// outcomePoll is between two looks at what became of a transaction.
+const outcomePoll = 20 * time.Millisecond
+
+// sleep is cut short by the context, and says so.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
