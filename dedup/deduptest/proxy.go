@@ -1,6 +1,7 @@
 package deduptest
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"strconv"
@@ -23,6 +24,7 @@ type Proxy struct {
 	mu     sync.Mutex
 	target string // host:port
 	deaf   bool   // new connections are silent too
+	last   []byte // the answer that silences the connection that it is for; nil: none does
 	closed bool
 	pairs  []*pair
 }
@@ -75,6 +77,14 @@ func (p *Proxy) Silence() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.deaf = true
+}
+
+// SwallowAnswer has the next connection that a server answers on with a command tag, COMMIT say, fall silent for good,
+// before the answer arrives. What was asked for is done.
+func (p *Proxy) SwallowAnswer(tag string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = append([]byte(tag), 0)
 }
 
 // Speak has new connections work again.
@@ -156,9 +166,7 @@ func (p *Proxy) pass(c *pair, to, from net.Conn) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
-		p.mu.Lock()
-		silent := c.silent
-		p.mu.Unlock()
+		silent := p.falls(c, to, buf[:n])
 		switch {
 		case err != nil && silent:
 			return
@@ -173,4 +181,14 @@ func (p *Proxy) pass(c *pair, to, from net.Conn) {
 			return
 		}
 	}
+}
+
+// falls says whether a connection is silent, or falls so before what is to be passed.
+func (p *Proxy) falls(c *pair, to net.Conn, text []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last != nil && to == c.client && bytes.Contains(text, p.last) {
+		c.silent, p.last = true, nil
+	}
+	return c.silent
 }

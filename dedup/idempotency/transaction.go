@@ -104,9 +104,13 @@ func (t *transaction) undo(ctx context.Context) error {
 	})
 }
 
+// answerSQL fails, by a division by zero, where the transaction is not the one that holds the key any more.
 const answerSQL = `
-update firstseen.idempotency set running = false, status = $2, headers = $3, body = $4
-where id = $1 and running`
+with stored as (
+	update firstseen.idempotency set running = false, status = $2, headers = $3, body = $4
+	where id = $1 and running
+	returning 1)
+select 1 / count(*) from stored`
 
 // commit stores the answer, if the request has a key, and commits: both in one round trip. After an error that is no
 // errBroken, and that Postgres did not raise, it is not known what became of it: see [Postgres.outcome].
