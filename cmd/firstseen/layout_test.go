@@ -85,10 +85,35 @@ func checkReserved(t *testing.T, from, imported string) {
 
 // What measures, tries or shows is no part of the program that users run.
 func TestProgramLinksNeitherBenchNorTestKitsButForTheDemo(t *testing.T) {
+	linked := linkedBy(t, "cmd/firstseen")
+	for path := range linked {
+		require.NotContains(t, path, "bench")
+		require.NotContains(t, path, "consumertest")
+		require.NotEqual(t, "dedup/deduptest", path, "only pgserver and child, which the demo starts Postgres with")
+	}
+	require.Contains(t, linked, "cmd/internal/devstack")
+}
+
+// Who puts idempotency before HTTP handlers takes in no broker and no command line.
+func TestIdempotencyLinksNeitherKafkaNorACommandLine(t *testing.T) {
+	for _, path := range []string{"dedup/idempotency", "dedup/idempotency/idempotencytest"} {
+		linked := linkedBy(t, path)
+		require.Contains(t, linked, "github.com/jackc/pgx/v5")
+		for imported := range linked {
+			for _, stranger := range []string{"kafka-go", "franz-go", "cobra", "handlers", "consumer"} {
+				require.NotContains(t, imported, stranger)
+			}
+		}
+	}
+}
+
+// linkedBy is what a package of the module links by way of packages of the module: theirs are relative paths.
+func linkedBy(t *testing.T, path string) map[string]bool {
 	imports := map[string][]string{}
 	for _, p := range packages(t) {
 		imports[p.ImportPath] = p.Imports
 	}
+	require.Contains(t, imports, path)
 	linked := map[string]bool{}
 	var link func(path string)
 	link = func(path string) {
@@ -97,18 +122,11 @@ func TestProgramLinksNeitherBenchNorTestKitsButForTheDemo(t *testing.T) {
 		}
 		linked[path] = true
 		for _, imported := range imports[path] {
-			if ours, is := strings.CutPrefix(imported, module); is {
-				link(ours)
-			}
+			link(strings.TrimPrefix(imported, module))
 		}
 	}
-	link("cmd/firstseen")
-	for path := range linked {
-		require.NotContains(t, path, "bench")
-		require.NotContains(t, path, "consumertest")
-		require.NotEqual(t, "dedup/deduptest", path, "only pgserver and child, which the demo starts Postgres with")
-	}
-	require.Contains(t, linked, "cmd/internal/devstack")
+	link(path)
+	return linked
 }
 
 func TestTopLevelHoldsTheSixRoomsAndNoOther(t *testing.T) {

@@ -38,7 +38,7 @@ type events struct {
 }
 
 func newEvents(c Config) events {
-	return events{log: c.Logger, hear: c.OnEvent, counter: instruments.IdempotentRequests.Counter(c.Meter.Meter(scopeName))}
+	return events{log: c.Logger, hear: c.OnEvent, counter: instruments.IdempotentRequests.Counter(c.MeterProvider.Meter(scopeName))}
 }
 
 // levels: a conflict is a client's fault, for somebody to look at.

@@ -21,7 +21,8 @@ type Config struct {
 	Caller func(*http.Request) (Caller, error)
 	// Route names the route of a request, in words that stay the same from one deployment to the next: a key is
 	// another one on another route. Default the pattern that http.ServeMux has matched, without the names of its
-	// wildcards, or the path where there is none. Before a mux use [PatternOf].
+	// wildcards, or the path where there is none. Before a mux use [PatternOf]. What it gives is a label of the counter,
+	// and so must be one of a few.
 	Route func(*http.Request) string
 	// BodyField is the field of a JSON body that may have the key. Default "idempotencyKey"; "-" is none.
 	BodyField string
@@ -59,8 +60,8 @@ type Config struct {
 	OnEvent func(Event)
 	// Logger gets events and failures. Default slog.Default().
 	Logger *slog.Logger
-	// Meter counts. Default OpenTelemetry's global one.
-	Meter metric.MeterProvider
+	// MeterProvider counts. Default OpenTelemetry's global one.
+	MeterProvider metric.MeterProvider
 }
 
 // notFinal are the answers that are about who asks and when, and not about what.
@@ -80,9 +81,6 @@ func (c *Config) setDefaults() {
 	c.MaxAnswerBytes = orDefault(c.MaxAnswerBytes, 1<<20)
 	c.TTL = orDefault(c.TTL, 24*time.Hour)
 	c.Lease = orDefault(c.Lease, 30*time.Second)
-	if c.Route == nil {
-		c.Route = pattern
-	}
 	if c.Final == nil {
 		c.Final = Final
 	}
@@ -92,8 +90,8 @@ func (c *Config) setDefaults() {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	if c.Meter == nil {
-		c.Meter = otel.GetMeterProvider()
+	if c.MeterProvider == nil {
+		c.MeterProvider = otel.GetMeterProvider()
 	}
 }
 
@@ -117,7 +115,7 @@ func (c *Config) validate() error {
 		faults = append(faults, fmt.Errorf("TTL %s is shorter than WorkTime %s", c.TTL, c.WorkTime))
 	}
 	if _, err := keptHeaders(c.Headers); err != nil {
-		faults = append(faults, fmt.Errorf("Headers: %w", err))
+		faults = append(faults, fmt.Errorf("in Headers: %w", err))
 	}
 	return errors.Join(faults...)
 }

@@ -61,12 +61,15 @@ func PatternOf(mux *http.ServeMux) func(*http.Request) string {
 	}
 }
 
-// pattern is the route that the mux has matched, and the path where none has.
-func pattern(r *http.Request) string {
-	if r.Pattern != "" {
-		return r.Pattern
+// routeOf names a request's route, and says whether that is one of a few: paths are not.
+func (c *Config) routeOf(r *http.Request) (route string, few bool) {
+	switch {
+	case c.Route != nil:
+		return stable(c.Route(r)), true
+	case r.Pattern != "":
+		return stable(r.Pattern), true
 	}
-	return r.URL.EscapedPath()
+	return r.URL.EscapedPath(), false
 }
 
 // wildcard is a name in a pattern: a deployment may change it between two tries.

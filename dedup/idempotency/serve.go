@@ -69,9 +69,9 @@ func (x *exchange) read() *problem {
 
 // know gives the request its identity.
 func (x *exchange) know(caller Caller, key string, body []byte) {
-	named := stable(x.cfg.Route(x.r))
+	named, few := x.cfg.routeOf(x.r)
 	route := x.r.Method + " " + named
-	if named != x.r.URL.EscapedPath() {
+	if few {
 		x.counted = named
 	}
 	x.entry = &Entry{ID: newID(caller, x.r.Method, named, key), Fingerprint: fingerprintOf(x.r, named, body),

@@ -79,7 +79,7 @@ func TestDashboardAsksForMetricsThatExist(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, []string{"Flow", "Lag", "Failures", "Postgres", "Kafka", "Process"}, rows)
+	require.Equal(t, []string{"Flow", "Lag", "Failures", "Postgres", "Kafka", "Process", "HTTP"}, rows)
 	for _, s := range catalogue(t) {
 		require.True(t, shown[s.name] || shown[s.name+"_bucket"] || shown[s.name+"_sum"], "%s is on no panel", s.name)
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strconv"
@@ -23,6 +25,8 @@ import (
 	"github.com/firstseen/firstseen/consumer/consumertest"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/dedup/idempotency"
+	"github.com/firstseen/firstseen/dedup/idempotency/idempotencytest"
 	"github.com/firstseen/firstseen/dedup/instruments"
 	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
@@ -125,6 +129,7 @@ func run(t *testing.T, records []*kgo.Record, done func(handlers.Totals) bool) (
 		Window:   NewWindow(func() time.Duration { return time.Minute }, processor.Totals),
 		Capacity: func() int64 { return 1 << 40 }, MeterProvider: p.made, Logger: quiet})
 	gauges.backlog.every = 50 * time.Millisecond
+	sendTwice(t, p.made)
 	var s scraped
 	during(gauges.Run, func() {
 		during(func(ctx context.Context) { _ = c.Run(ctx) }, func() {
@@ -138,6 +143,20 @@ func run(t *testing.T, records []*kgo.Record, done func(handlers.Totals) bool) (
 		})
 	})
 	return p, s
+}
+
+// sendTwice has a request with a key answered, and its second try.
+func sendTwice(t *testing.T, to metric.MeterProvider) {
+	m, err := idempotency.Claimed(&idempotencytest.Memory{}, idempotency.Config{Caller: idempotency.OneCaller,
+		Logger: slog.New(slog.DiscardHandler), MeterProvider: to})
+	require.NoError(t, err)
+	mux := http.NewServeMux()
+	mux.Handle("/orders", m.Handler(http.NotFoundHandler()))
+	for range 2 {
+		r := httptest.NewRequest(http.MethodPost, "/orders", nil)
+		r.Header.Set(idempotency.Header, "k")
+		mux.ServeHTTP(httptest.NewRecorder(), r)
+	}
 }
 
 // scraped are the lines of an answer.
@@ -207,6 +226,8 @@ func TestScrapeTellsWhatHappened(t *testing.T) {
 		`firstseen_consumer_state`:                             1,
 		`firstseen_consumer_state firstseen_state="consuming"`: 1,
 		`firstseen_buffer_limit_bytes`:                         consumer.DefaultBufferBytes,
+		`firstseen_idempotency_requests_total http_route="/orders" firstseen_outcome="miss"`: 1,
+		`firstseen_idempotency_requests_total http_route="/orders" firstseen_outcome="hit"`:  1,
 	} {
 		name, labels, _ := strings.Cut(metric, " ")
 		require.InDelta(t, want, s.sum(name, strings.Fields(labels)...), 0, metric)
