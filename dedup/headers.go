@@ -4,7 +4,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"unsafe"
 )
+
+// headerBytes is what a Header takes in memory beside its key and value.
+const headerBytes = int(unsafe.Sizeof(Header{}))
 
 // nullLength stands for a null value's length. No real one is that long: Kafka's are below 2^31.
 const nullLength = 0xFFFFFFFF

@@ -48,39 +48,17 @@ func (t *Tx) leaveOut(sizes [3]*int32, absent ...bool) {
 	}
 }
 
-// headersGrow is how many times the bytes of encoded headers are taken by decoded ones, at most: a header is 8 bytes of
-// lengths, if nothing else, and then five times that as a Header.
-const headersGrow = 6
-
-// Rest is how many bytes of memory LoadRest will take.
-func (t *Tx) Rest() (n int) {
-	for _, p := range t.rest {
-		if n += p.size; p.of == headersPart {
-			n += (headersGrow - 1) * p.size
-		}
-	}
-	return n
-}
-
 // LoadRest reads what LoadLanes has left out because it is large, in slices: it takes hardly more memory than what it
-// reads. It costs a round trip only where there is any.
-func (t *Tx) LoadRest(ctx context.Context) error {
+// reads. take is asked for that memory before it is allocated, and again for headers before they are decoded; its error
+// ends the load. LoadRest costs a round trip only where there is anything to read.
+func (t *Tx) LoadRest(ctx context.Context, take func(bytes int) error) error {
 	if len(t.rest) == 0 {
 		return nil
 	}
-	q, values := &pgx.Batch{}, make([][]byte, len(t.rest))
-	for i, p := range t.rest {
-		values[i] = memory.Bytes(p.size)
-		e := &t.batch.Entries[p.entry]
-		q.Queue(t.store.db.SQL(partSQL[p.of]), e.Scope, e.Lane, e.Message.Offset, e.Message.ID, sliceBytes).
-			Query(func(rows pgx.Rows) error { return readSlices(rows, values[i]) })
-	}
-	err := db.Answered(ctx, t.store.answerTo(t.Rest()), func(ctx context.Context) error {
-		return t.conn.SendBatch(ctx, q).Close()
-	})
+	values, err := t.readRest(ctx, take)
 	for i, p := range t.rest {
 		if err == nil {
-			err = t.batch.Entries[p.entry].Message.set(p.of, values[i])
+			err = t.batch.Entries[p.entry].Message.set(p.of, values[i], take)
 		}
 	}
 	if err != nil {
@@ -90,13 +68,39 @@ func (t *Tx) LoadRest(ctx context.Context) error {
 	return nil
 }
 
-// set has a part of the message be what was stored of it.
-func (m *Message) set(of int, stored []byte) (err error) {
+func (t *Tx) readRest(ctx context.Context, take func(bytes int) error) ([][]byte, error) {
+	size := 0
+	for _, p := range t.rest {
+		size += p.size
+	}
+	if err := take(size); err != nil {
+		return nil, err
+	}
+	q, values := &pgx.Batch{}, make([][]byte, len(t.rest))
+	for i, p := range t.rest {
+		values[i] = memory.Bytes(p.size)
+		e := &t.batch.Entries[p.entry]
+		q.Queue(t.store.db.SQL(partSQL[p.of]), e.Scope, e.Lane, e.Message.Offset, e.Message.ID, sliceBytes).
+			Query(func(rows pgx.Rows) error { return readSlices(rows, values[i]) })
+	}
+	return values, db.Answered(ctx, t.store.answerTo(size), func(ctx context.Context) error {
+		return t.conn.SendBatch(ctx, q).Close()
+	})
+}
+
+// set has a part of the message be what was stored of it, and takes memory for what comes out of that.
+func (m *Message) set(of int, stored []byte, take func(bytes int) error) (err error) {
 	switch of {
 	case keyPart:
 		m.Key = stored
 	case headersPart:
-		m.Headers, err = DecodeHeaders(stored)
+		var count int
+		if count, err = countHeaders(stored); err != nil {
+			return err
+		}
+		if err = take(count * headerBytes); err == nil {
+			m.Headers, err = DecodeHeaders(stored)
+		}
 	case payloadPart:
 		m.Value = stored
 	}

@@ -47,10 +47,8 @@ func (p *Processor) load(ctx context.Context, claims []dedup.Claim, each int) (*
 	}
 	tx, batch, err := p.cfg.Store.LoadLanes(ctx, claims, each, most)
 	if err == nil {
-		if err = l.fit(ctx, batch.Entries, tx.Rest()); err == nil {
-			err = tx.LoadRest(ctx)
-		}
-		if err != nil {
+		l.fit(batch.Entries)
+		if err = tx.LoadRest(ctx, func(n int) error { return l.take(ctx, n) }); err != nil {
 			tx.Rollback(ctx)
 		}
 	}
@@ -61,10 +59,10 @@ func (p *Processor) load(ctx context.Context, claims []dedup.Claim, each int) (*
 	return tx, batch, l, nil
 }
 
-// fit makes the loan as large as the messages that are loaded, and the rest that will be.
-func (l *loan) fit(ctx context.Context, entries []dedup.Entry, rest int) error {
+// fit makes the loan as large as the messages that are loaded.
+func (l *loan) fit(entries []dedup.Entry) {
 	if l.account == nil {
-		return nil
+		return
 	}
 	size := 0
 	for i := range entries {
@@ -72,12 +70,11 @@ func (l *loan) fit(ctx context.Context, entries []dedup.Entry, rest int) error {
 	}
 	l.account.Add(size - l.bytes)
 	l.bytes = size
-	return l.take(ctx, rest)
 }
 
 // take takes more, though it does not wait long. A large message may exceed the limit, as a fetched one may.
 func (l *loan) take(ctx context.Context, n int) error {
-	if n == 0 {
+	if n == 0 || l.account == nil {
 		return nil
 	}
 	waiting, cancel := context.WithTimeoutCause(ctx, memoryPatience, errMemory)
