@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/failure"
 )
 
 func TestPausesGrowToTheCapAndAreRandom(t *testing.T) {
@@ -35,6 +36,20 @@ func TestPausesGrowToTheCapAndAreRandom(t *testing.T) {
 		require.Equal(t, huge.Cap, huge.ceiling(attempts))
 		require.Positive(t, huge.pause(attempts))
 	}
+}
+
+func TestPausesDoubleUntilTheyWouldExceedTheCap(t *testing.T) {
+	for _, c := range []struct{ base, most, second, third time.Duration }{
+		{25 * time.Second, time.Minute, 50 * time.Second, time.Minute},
+		{time.Second, math.MaxInt64, 2 * time.Second, 4 * time.Second},
+		{1, 3, 2, 3},
+		{1, 1, 1, 1},
+	} {
+		r := Retry{Base: c.base, Cap: c.most}
+		require.Equal(t, []time.Duration{c.base, c.second, c.third}, []time.Duration{r.ceiling(1), r.ceiling(2), r.ceiling(3)})
+	}
+	least := Retry{Base: 1, Cap: 1}
+	require.EqualValues(t, 1, least.pause(1), "no pause is longer than its ceiling, nor none")
 }
 
 func TestRetriesByDefault(t *testing.T) {
@@ -97,6 +112,26 @@ func TestWhatBecomesOfAFailedMessage(t *testing.T) {
 	}
 }
 
+func TestAMessageDiesOfTheEndOfItsSessionInItsLastAttempt(t *testing.T) {
+	r := Retry{MaxAttempts: 3}
+	r.setDefaults()
+	for _, c := range []struct {
+		before int
+		sign   failure.Sign
+		reason string
+	}{
+		{1, failure.Ended, reasonFailed},
+		{2, failure.Ended, reasonEndedSession},
+		{2, failure.TooSlow, reasonExhausted},
+	} {
+		e := &dedup.Entry{Attempts: c.before}
+		r.fail(e, fmt.Errorf("handler: %w", &suspectError{c.sign, errTold}))
+		require.Equal(t, c.reason, e.Reason)
+		require.Equal(t, c.reason != reasonFailed, e.State == dedup.Dead)
+		require.Equal(t, c.before+1, e.Attempts)
+	}
+}
+
 func TestAttemptsSurviveARestart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -133,6 +168,7 @@ func TestMaxAgeCountsFromTheFirstFailure(t *testing.T) {
 func TestRetryContradictions(t *testing.T) {
 	require.Error(t, (&Retry{Base: time.Minute, Cap: time.Second}).validate())
 	require.NoError(t, (&Retry{}).validate())
+	require.NoError(t, (&Retry{Base: time.Hour}).validate(), "the cap is not set")
 	require.False(t, errors.Is(Permanent(errTold), Unavailable(errTold)))
 }
 
