@@ -47,14 +47,14 @@ func (s *Store) accept(ctx context.Context, b *Batch, cols *columns) (*Tx, error
 	if err != nil {
 		return nil, err
 	}
-	session, err := s.sessionOf(ctx, conn.Conn())
+	session, err := s.sessions.Get(ctx, conn.Conn())
 	if err != nil {
 		conn.Release()
 		return nil, err
 	}
 	registerTypes(conn.Conn())
 	tx := &Tx{store: s, conn: conn, batch: b, cols: cols, session: session,
-		handler: handlertx.New(session.role)}
+		handler: handlertx.New(session.Role)}
 
 	var outcomes []int16
 	var seq *int64 // null where nothing is new

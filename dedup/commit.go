@@ -66,7 +66,7 @@ func (t *Tx) inboxRows() *copyRows {
 // all.
 func (t *Tx) end(ctx context.Context, sql string, rows *copyRows) error {
 	conn := t.conn.Conn().PgConn()
-	sql = t.session.role + `; ` + sql + `; ` + t.session.reset
+	sql = t.session.Role + `; ` + sql + `; ` + t.session.Reset
 	if rows == nil {
 		_, err := conn.Exec(ctx, sql).ReadAll()
 		return err

@@ -88,7 +88,7 @@ func (s *Store) loadLanes(ctx context.Context, claims []Claim, each, bytes, cont
 	if err != nil {
 		return nil, nil, fmt.Errorf("load lanes: %w", err)
 	}
-	session, err := s.sessionOf(ctx, conn.Conn())
+	session, err := s.sessions.Get(ctx, conn.Conn())
 	if err != nil {
 		conn.Release()
 		return nil, nil, fmt.Errorf("load lanes: %w", err)
@@ -96,7 +96,7 @@ func (s *Store) loadLanes(ctx context.Context, claims []Claim, each, bytes, cont
 	registerTypes(conn.Conn())
 	batch := &Batch{}
 	tx := &Tx{store: s, conn: conn, batch: batch, session: session,
-		handler: handlertx.New(session.role), lanes: claims}
+		handler: handlertx.New(session.Role), lanes: claims}
 	q := &pgx.Batch{}
 	q.BeginTx(db.Pinned)
 	q.Queue(idleLimit, strconv.FormatInt(s.cfg.IdleAfter.Milliseconds(), 10))
@@ -306,7 +306,7 @@ func (t *Tx) finishLanes(ctx context.Context) error {
 		errs.text(e.Error)
 	}
 	args := []any{&scopes, &lanes, &offsets, &ids, &results, &attempts, &reasons, &errs}
-	statements := []statement{{sql: t.session.role},
+	statements := []statement{{sql: t.session.Role},
 		{t.store.db.SQL(finishLanesSQL), append(args, t.laneColumns(due)...)}}
 	if lanes := apart(parked); lanes != nil {
 		statements = append(statements, statement{t.store.db.SQL(setApartSQL), lanes})

@@ -39,7 +39,7 @@ func (t *Tx) Join(ctx context.Context, entries []*Entry) error {
 	var found []int32
 	err := db.Answered(ctx, t.store.cfg.AnswerTimeout, func(ctx context.Context) error {
 		q := &pgx.Batch{}
-		q.Queue(t.session.role)
+		q.Queue(t.session.Role)
 		q.Queue(sql, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&found) })
 		return t.conn.SendBatch(ctx, q).Close()
 	})
@@ -85,7 +85,7 @@ func (t *Tx) settle(ctx context.Context) error {
 			dead = append(dead, e)
 		}
 	}
-	statements := []statement{{sql: t.session.role}}
+	statements := []statement{{sql: t.session.Role}}
 	add := func(sql string, args []any) {
 		statements = append(statements, statement{t.store.db.SQL(sql), args})
 	}

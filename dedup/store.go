@@ -11,7 +11,7 @@
 // In reading order: message.go; store.go (opening) with rights.go and pool.go; scope.go and position.go (what a
 // batch is accepted into, and who owns it); batch.go, accept.go, settle.go and commit.go (one transaction from its
 // begin to its commit), tx.go (what is done with it in between), errors.go (what it is refused for),
-// internal/handlertx and session.go (what handlers get of it, and leave behind); ordering.go, lanes.go and rest.go
+// internal/handlertx and internal/session (what handlers get of it, and leave behind); ordering.go, lanes.go and rest.go
 // (what waits); look.go (accept without effect), pause.go and holds.go (what is read and told by the way); names.go;
 // and how values travel: parameters.go, columns.go, statements.go, array.go, copyrows.go, pieces.go, headers.go,
 // uuidcodec.go.
@@ -27,6 +27,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/dedup/internal/db"
+	"github.com/firstseen/firstseen/dedup/internal/session"
 	"github.com/firstseen/firstseen/migrations"
 	"github.com/firstseen/firstseen/migrations/dial"
 )
@@ -80,7 +81,7 @@ type Store struct {
 	cfg    Config
 	scopes scopeCache
 
-	makesSessions bool // the pool sets something in each connection's session
+	sessions session.Sessions
 }
 
 // Open checks that the database is in UTF8, that the schema is there at the version this build needs and that the
@@ -103,7 +104,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("open inbox: %w", err)
 	}
 	s := newStore(pool, cfg)
-	s.makesSessions = pool.Config().AfterConnect != nil
+	s.sessions = session.Of(pool)
 	if err := s.checkEncoding(ctx); err != nil {
 		return nil, fmt.Errorf("open inbox %s: %w", cfg.Inbox, err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup/internal/db"
 	"github.com/firstseen/firstseen/dedup/internal/handlertx"
+	"github.com/firstseen/firstseen/dedup/internal/session"
 	"github.com/firstseen/firstseen/dedup/savepoint"
 )
 
@@ -21,7 +22,7 @@ type Tx struct {
 	batch   *Batch
 	cols    *columns
 	handler handlertx.Tx
-	session *session
+	session *session.Session
 
 	hasLanes bool
 	seq      int64   // the number of the batch's first new message
@@ -43,7 +44,7 @@ const checkDeferredSQL = `select firstseen.seal(); set constraints all immediate
 // CheckDeferred finds out what the commit would fail on: a constraint that a handler has deferred, or another
 // transaction in this one's place. It changes nothing.
 func (t *Tx) CheckDeferred(ctx context.Context) error {
-	return positionError(t.exec(ctx, savepoint.Rehearse(t.session.role+`; `+t.store.db.SQL(checkDeferredSQL))))
+	return positionError(t.exec(ctx, savepoint.Rehearse(t.session.Role+`; `+t.store.db.SQL(checkDeferredSQL))))
 }
 
 // Undo takes back what was done since the transaction was opened, or since the last Keep. It returns
@@ -52,10 +53,13 @@ func (t *Tx) Undo(ctx context.Context) error {
 	return positionError(t.exec(ctx, savepoint.Undo()))
 }
 
+// DropTemp drops the temporary tables that handlers have made, as if their transaction had ended.
+func (t *Tx) DropTemp(ctx context.Context) error { return positionError(t.exec(ctx, `discard temp`)) }
+
 // Keep has what was done so far outlive a later Undo, and the next handler begin with the role that the first one
 // had. Its errors are Undo's.
 func (t *Tx) Keep(ctx context.Context) error {
-	return positionError(t.exec(ctx, t.session.role+`; `+savepoint.Release()+`; `+savepoint.Keep()))
+	return positionError(t.exec(ctx, t.session.Role+`; `+savepoint.Release()+`; `+savepoint.Keep()))
 }
 
 // exec runs statements that return nothing, in one round trip.
