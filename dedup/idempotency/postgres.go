@@ -12,6 +12,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/dedup/internal/db"
+	"github.com/firstseen/firstseen/dedup/internal/session"
 	"github.com/firstseen/firstseen/migrations"
 	"github.com/firstseen/firstseen/migrations/dial"
 )
@@ -28,7 +29,8 @@ type PostgresConfig struct {
 // Postgres keeps requests and their answers in a table of the schema. It is a [Store], and what [InTransaction] needs.
 // It is safe for concurrent use.
 type Postgres struct {
-	db *db.DB
+	db       *db.DB
+	sessions session.Sessions
 }
 
 var _ Store = (*Postgres)(nil)
@@ -43,7 +45,8 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg PostgresConfig) (*Postgre
 	if cfg.AnswerTimeout <= 0 {
 		cfg.AnswerTimeout = dial.Silence
 	}
-	p := &Postgres{&db.DB{Pool: pool, Schema: migrations.Schema(cfg.Schema), Answer: cfg.AnswerTimeout}}
+	p := &Postgres{db: &db.DB{Pool: pool, Schema: migrations.Schema(cfg.Schema), Answer: cfg.AnswerTimeout},
+		sessions: session.Of(pool)}
 	if err := p.checkTable(ctx); err != nil {
 		return nil, fmt.Errorf("open idempotency in schema %s: %w", cfg.Schema, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/dedup/internal/db"
 	"github.com/firstseen/firstseen/dedup/internal/handlertx"
+	"github.com/firstseen/firstseen/dedup/internal/session"
 	"github.com/firstseen/firstseen/dedup/savepoint"
 )
 
@@ -21,8 +22,8 @@ import (
 type txKey struct{}
 
 // Tx is the transaction of a request that [InTransaction] runs; nil in the context of any other. A handler can do
-// anything in it but end it: Commit and Rollback answer an error, and a COMMIT in a statement fails. Settings want
-// `set local`: others stay with the pool's connection.
+// anything in it but end it: Commit and Rollback answer an error, and a COMMIT in a statement fails. What it leaves in
+// the session (settings, a role, temporary tables, LISTEN, session locks) is gone after the transaction.
 func Tx(ctx context.Context) pgx.Tx {
 	tx, _ := ctx.Value(txKey{}).(pgx.Tx)
 	return tx
@@ -35,18 +36,16 @@ type transaction struct {
 	conn    *pgxpool.Conn
 	handler handlertx.Tx
 	entry   *Entry // nil: the request has no key
-	role    string // that it began with, as SQL
+	session *session.Session
 }
 
-// roleSQL also has Postgres end the session of a process that was lost without a word.
-const roleSQL = `
-select set_config('idle_in_transaction_session_timeout', $1, true),
-	case current_setting('role') when 'none' then 'reset role' else format('set role %I', current_setting('role')) end`
+// idleSQL has Postgres end the session of a process that was lost without a word.
+const idleSQL = `select set_config('idle_in_transaction_session_timeout', $1, true)`
 
 // begin opens a transaction in which a handler may take work for, in one round trip, and with a key (nil: none) claims
 // that. Where it is not to be had there is no transaction, and found says why.
 func (p *Postgres) begin(ctx context.Context, e *Entry, work, ttl time.Duration) (t *transaction, found Finding, err error) {
-	t = &transaction{db: p.db, handler: handlertx.New(savepoint.PlainRole), entry: e}
+	t = &transaction{db: p.db, entry: e}
 	var r row
 	q := &pgx.Batch{}
 	q.BeginTx(db.Pinned)
@@ -56,10 +55,9 @@ func (p *Postgres) begin(ctx context.Context, e *Entry, work, ttl time.Duration)
 		q.Queue(`commit and chain`)
 		p.queueClaim(q, *e, nil, ttl, &r)
 	}
-	idle := strconv.FormatInt(work.Milliseconds()+1000, 10)
-	q.Queue(roleSQL, idle).QueryRow(func(one pgx.Row) error { return one.Scan(nil, &t.role) })
+	q.Queue(idleSQL, strconv.FormatInt(work.Milliseconds()+1000, 10))
 	q.Queue(savepoint.Keep())
-	err = p.ask(ctx, func(ctx context.Context) error { return t.open(ctx, p.db.Pool, q) })
+	err = p.ask(ctx, func(ctx context.Context) error { return t.open(ctx, p, q) })
 	if err == nil && (e == nil || r.fence != nil) {
 		return t, Finding{}, nil
 	}
@@ -73,10 +71,16 @@ func (p *Postgres) begin(ctx context.Context, e *Entry, work, ttl time.Duration)
 	return nil, found, storeError("begin a request's transaction", err)
 }
 
-func (t *transaction) open(ctx context.Context, pool *pgxpool.Pool, q *pgx.Batch) (err error) {
-	if t.conn, err = pool.Acquire(ctx); err != nil {
+func (t *transaction) open(ctx context.Context, p *Postgres, q *pgx.Batch) (err error) {
+	if t.conn, err = p.db.Pool.Acquire(ctx); err != nil {
 		return err
 	}
+	if t.session, err = p.sessions.Get(ctx, t.conn.Conn()); err != nil {
+		t.conn.Release()
+		t.conn = nil
+		return err
+	}
+	t.handler = handlertx.New(t.session.Role)
 	results := t.conn.SendBatch(ctx, q)
 	t.handler.Tx = results.Tx()
 	return results.Close()
@@ -112,27 +116,55 @@ with stored as (
 	returning 1)
 select 1 / count(*) from stored`
 
-// commit stores the answer, if the request has a key, and commits: both in one round trip. After an error that is no
-// errBroken, and that Postgres did not raise, it is not known what became of it: see [Postgres.outcome].
+// commit stores the answer, if the request has a key, commits, and puts the session back: all in one round trip. After
+// an error that is no errBroken, and that Postgres did not raise, it is not known what became of it: see
+// [Postgres.outcome].
 func (t *transaction) commit(ctx context.Context, a Answer) error {
 	if err := t.check(); err != nil {
 		t.rollback(ctx)
 		return err
 	}
-	q := &pgx.Batch{}
-	q.Queue(t.role)
-	if t.entry != nil {
-		q.Queue(t.db.SQL(answerSQL), t.entry.ID[:], a.Status, encodeHeader(a.Header), a.Body)
-	}
-	var end pgconn.CommandTag
-	q.Queue(`commit`).Exec(func(tag pgconn.CommandTag) error { end = tag; return nil })
 	t.handler.Shut()
-	err := db.Answered(ctx, t.db.Answer, func(ctx context.Context) error { return t.conn.SendBatch(ctx, q).Close() })
-	t.end(ctx)
-	if err == nil && end.String() != "COMMIT" {
-		err = fmt.Errorf("%w: Postgres answered %s", errBroken, end)
+	var committed bool
+	err := db.Answered(ctx, t.db.Answer, func(ctx context.Context) (err error) {
+		committed, err = lastOf(t.conn.Conn().PgConn().ExecBatch(ctx, t.last(a)))
+		return err
+	})
+	t.end(ctx, err == nil)
+	switch {
+	case committed:
+		return nil
+	case err == nil:
+		return fmt.Errorf("%w: Postgres rolled it back", errBroken)
 	}
 	return err
+}
+
+// last are the last statements. pgx' own batches won't do: it prepares their statements first, under the role and with
+// the settings that the handler has left.
+func (t *transaction) last(a Answer) *pgconn.Batch {
+	q := &pgconn.Batch{}
+	q.ExecParams(`reset session authorization`, nil, nil, nil, nil)
+	q.ExecParams(t.session.Role, nil, nil, nil, nil)
+	if t.entry != nil {
+		const text, binary = 0, 1
+		q.ExecParams(t.db.SQL(answerSQL), [][]byte{t.entry.ID[:], strconv.AppendInt(nil, int64(a.Status), 10),
+			encodeHeader(a.Header), a.Body}, nil, []int16{binary, text, binary, binary}, nil)
+	}
+	q.ExecParams(`commit`, nil, nil, nil, nil)
+	for _, sql := range t.session.Statements {
+		q.ExecParams(sql, nil, nil, nil, nil)
+	}
+	return q
+}
+
+// lastOf reads their answers.
+func lastOf(results *pgconn.MultiResultReader) (committed bool, err error) {
+	for results.NextResult() {
+		tag, _ := results.ResultReader().Close() // the error is that of all
+		committed = committed || tag.String() == "COMMIT"
+	}
+	return committed, results.Close()
 }
 
 // rollback undoes everything. Where a statement is still running the connection is cut, which has the same effect.
@@ -145,12 +177,14 @@ func (t *transaction) rollback(ctx context.Context) {
 		t.conn = nil
 		return
 	}
-	t.end(ctx)
+	t.end(ctx, false)
 }
 
-// end gives the connection back, without a transaction.
-func (t *transaction) end(ctx context.Context) {
-	handlertx.Rollback(ctx, t.conn)
+// end gives the connection back: without a transaction, and its session as it was.
+func (t *transaction) end(ctx context.Context, done bool) {
+	if !done {
+		handlertx.End(ctx, t.conn, `rollback; `+t.session.Reset)
+	}
 	t.conn.Release()
 	t.conn = nil
 }

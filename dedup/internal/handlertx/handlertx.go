@@ -212,12 +212,16 @@ func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 // Rollback rolls back what is open on a connection whose transaction was shut. Where the server can't be told the
 // connection is closed, which has the same effect.
 func Rollback(ctx context.Context, conn *pgxpool.Conn) {
+	if !conn.Conn().IsClosed() && conn.Conn().PgConn().TxStatus() != 'I' {
+		End(ctx, conn, `rollback`)
+	}
+}
+
+// End runs the last statements on a connection. Where the server can't be told the connection is closed.
+func End(ctx context.Context, conn *pgxpool.Conn, sql string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), db.RollbackTimeout)
 	defer cancel()
-	if conn.Conn().IsClosed() || conn.Conn().PgConn().TxStatus() == 'I' {
-		return
-	}
-	if _, err := conn.Exec(ctx, `rollback`, pgx.QueryExecModeSimpleProtocol); err != nil {
+	if _, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
 		_ = conn.Conn().Close(ctx)
 	}
 }
