@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/firstseen/firstseen/cmd/internal/terminal"
 	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
@@ -123,8 +124,8 @@ func (i *inspected) showConflicts(ctx context.Context, out io.Writer, s *operate
 
 func printConflict(out io.Writer, c operate.ConflictCopy, first *operate.Stored) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	printFields(table, [][2]string{{"id", c.Message.ID.String()}, {"inbox", oneLine(c.Inbox)},
-		{"handler", oneLine(c.Handler)}, {"tenant", oneLine(c.Message.Tenant)}})
+	printFields(table, [][2]string{{"id", c.Message.ID.String()}, {"inbox", terminal.OneLine(c.Inbox)},
+		{"handler", terminal.OneLine(c.Handler)}, {"tenant", terminal.OneLine(c.Message.Tenant)}})
 	won := "kept no more: it was discarded, or its day was dropped from the inbox"
 	if first != nil {
 		won = fmt.Sprintf("%s, received %s, now %s", place(&first.Message), view.Clock(first.ReceivedAt),
@@ -137,11 +138,11 @@ func printConflict(out io.Writer, c operate.ConflictCopy, first *operate.Stored)
 		return err
 	}
 	if first == nil {
-		text, kind := pretty(c.Message.Value)
+		text, kind := terminal.Value(c.Message.Value)
 		_, err := fmt.Fprintf(out, "copy's value  %s\n%s", kind, text)
 		return err
 	}
-	return printSides(out, first.Message.Value, c.Message.Value)
+	return terminal.Sides(out, first.Message.Value, c.Message.Value)
 }
 
 func stateName(s dedup.State) string {

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,36 +31,4 @@ func TestConflictsShowPutsBothContentsSideBySide(t *testing.T) {
 	require.EqualValues(t, 1, got.Conflicts[0].Copy["offset"])
 	_, stderr := o.run(exitFailure, "conflicts", "show", "order-2")
 	require.Contains(t, stderr, "there is no conflict under the ID order-2")
-}
-
-func sides(t *testing.T, a, b string) []string {
-	t.Helper()
-	var out bytes.Buffer
-	require.NoError(t, printSides(&out, []byte(a), []byte(b)))
-	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-}
-
-func TestSidesMarkOnlyWhatDiffers(t *testing.T) {
-	marks := func(rows []sideRow) (m string) {
-		for _, r := range rows {
-			m += string(r.mark)
-		}
-		return m
-	}
-	for _, test := range []struct{ a, b, want string }{
-		{"a b c", "a b c", "   "}, {"a b c", "a c", " < "}, {"a c", "a b c", " > "}, {"a b c", "a x c", " | "},
-		{"a", "x y", "|>"}, {"", "x", ">"}, {"a b x y c", "x y", "<<  <"},
-	} {
-		require.Equal(t, test.want, marks(align(strings.Fields(test.a), strings.Fields(test.b))), "%q %q", test.a, test.b)
-	}
-	rows := sides(t, `{"a":1,"b":2}`, `{"b": 2, "a": 1}`)
-	require.Equal(t, "Both are the same JSON, written in two ways:", rows[0])
-	require.Contains(t, sides(t, "\x00", "\x01")[1], "|")
-}
-
-func TestDifferenceFarOutInALongLineIsShown(t *testing.T) {
-	long := strings.Repeat("x", 500)
-	rows := sides(t, long+"LEFT", long+"RIGHT")
-	require.Contains(t, rows[1], "LEFT")
-	require.Contains(t, rows[1], "RIGHT")
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/argtext"
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/terminal"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/dedup/operate"
@@ -116,7 +117,7 @@ func warnOfUnknownInbox(ctx context.Context, cmd *cobra.Command, pool *pgxpool.P
 	if err != nil || slices.Contains(known, inbox) {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "firstseen: warning: schema %s has seen no message for the inbox %q; it has: %s\n", schema, inbox, oneLine(strings.Join(known, ", ")))
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "firstseen: warning: schema %s has seen no message for the inbox %q; it has: %s\n", schema, inbox, terminal.OneLine(strings.Join(known, ", ")))
 	return err
 }
 

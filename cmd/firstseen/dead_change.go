@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/firstseen/firstseen/cmd/internal/terminal"
 	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
@@ -91,9 +92,9 @@ func (i *inspected) report(cmd *cobra.Command, c change, n int, err error, dry b
 	out := cmd.OutOrStdout()
 	switch {
 	case err != nil && n > 0 && dry:
-		return fmt.Errorf("%s would be %s; then: %w", counted(n, "dead letter"), c.done, err)
+		return fmt.Errorf("%s would be %s; then: %w", terminal.Count(n, "dead letter"), c.done, err)
 	case err != nil && n > 0:
-		return fmt.Errorf("%s are %s; then: %w", counted(n, "dead letter"), c.done, err)
+		return fmt.Errorf("%s are %s; then: %w", terminal.Count(n, "dead letter"), c.done, err)
 	case err != nil:
 		return err
 	case i.json:
@@ -101,21 +102,14 @@ func (i *inspected) report(cmd *cobra.Command, c change, n int, err error, dry b
 			return err
 		}
 	case n > 0 && dry:
-		_, err = fmt.Fprintf(out, "%s would be %s\n", counted(n, "dead letter"), c.done)
+		_, err = fmt.Fprintf(out, "%s would be %s\n", terminal.Count(n, "dead letter"), c.done)
 	case n > 0:
-		_, err = fmt.Fprintf(out, "%s %s\n", counted(n, "dead letter"), c.done)
+		_, err = fmt.Fprintf(out, "%s %s\n", terminal.Count(n, "dead letter"), c.done)
 	}
 	if n == 0 {
 		return errors.New("no dead letter matches: nothing to " + c.verb)
 	}
 	return err
-}
-
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // actor is the login and the machine.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/firstseen/firstseen/cmd/internal/terminal"
 	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
@@ -36,7 +37,7 @@ Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or conf
 		row: func(d *operate.Listed) []string {
 			return []string{d.At.UTC().Format(time.DateTime), shownHandler(d.Handler, &d.Message), place(&d.Message),
 				shownID(&d.Message),
-				strconv.Itoa(d.Attempts), brief(d.Reason, 40), brief(d.Error, 70)}
+				strconv.Itoa(d.Attempts), terminal.Brief(d.Reason, 40), terminal.Brief(d.Error, 70)}
 		},
 		json: messagesJSON})
 	return cmd
@@ -52,11 +53,11 @@ func shownHandler(handler string, m *dedup.Message) string {
 	if m.Tenant != "" {
 		handler += " (" + m.Tenant + ")"
 	}
-	return brief(handler, 40)
+	return terminal.Brief(handler, 40)
 }
 
 func place(m *dedup.Message) string {
-	return fmt.Sprintf("%s/%d@%d", oneLine(m.Topic), m.Partition, m.Offset)
+	return fmt.Sprintf("%s/%d@%d", terminal.OneLine(m.Topic), m.Partition, m.Offset)
 }
 
 // shownID is an ID that --id takes: the producer's text where it is short and plain.
@@ -66,13 +67,4 @@ func shownID(m *dedup.Message) string {
 		return m.ID.String()
 	}
 	return m.RawID
-}
-
-// brief is the beginning of a text, on one line.
-func brief(text string, limit int) string {
-	text = strings.Join(strings.Fields(visible(text)), " ")
-	if runes := []rune(text); len(runes) > limit {
-		return string(runes[:limit-1]) + "…"
-	}
-	return text
 }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/firstseen/firstseen/cmd/internal/httpjson"
+	"github.com/firstseen/firstseen/cmd/internal/terminal"
 	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
@@ -74,13 +77,13 @@ func printWhole(out io.Writer, messages []operate.Listed) error {
 		m := &l.Message
 		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		printFields(table, [][2]string{
-			{"id", m.ID.String()}, {"raw id", quotedUnlessEmpty(m.RawID)}, {"inbox", oneLine(l.Inbox)},
-			{"handler", oneLine(l.Handler)}, {"tenant", oneLine(m.Tenant)},
+			{"id", m.ID.String()}, {"raw id", quotedUnlessEmpty(m.RawID)}, {"inbox", terminal.OneLine(l.Inbox)},
+			{"handler", terminal.OneLine(l.Handler)}, {"tenant", terminal.OneLine(m.Tenant)},
 			{"message", place(m)}, {"status", string(l.Status)}, {"produced", view.Timestamp(m)},
 			{"received", view.Clock(l.ReceivedAt)},
 			{since[l.Status], view.Clock(l.At)}, {"due", view.Clock(l.DueAt)},
-			{"attempts", fmt.Sprint(l.Attempts)}, {"reason", oneLine(l.Reason)}, {"error", indented(visible(l.Error))},
-			{"key", shown(m.Key)}, {"headers", fmt.Sprint(len(m.Headers))},
+			{"attempts", fmt.Sprint(l.Attempts)}, {"reason", terminal.OneLine(l.Reason)}, {"error", indented(terminal.Visible(l.Error))},
+			{"key", terminal.Inline(m.Key)}, {"headers", fmt.Sprint(len(m.Headers))},
 		})
 		if err := table.Flush(); err != nil {
 			return err
@@ -95,9 +98,9 @@ func printWhole(out io.Writer, messages []operate.Listed) error {
 // printContent prints what does not fit a line of the table.
 func printContent(out io.Writer, m *dedup.Message) error {
 	for _, h := range m.Headers {
-		_, _ = fmt.Fprintf(out, "  %s: %s\n", oneLine(h.Key), shown(h.Value))
+		_, _ = fmt.Fprintf(out, "  %s: %s\n", terminal.OneLine(h.Key), terminal.Inline(h.Value))
 	}
-	text, kind := pretty(m.Value)
+	text, kind := terminal.Value(m.Value)
 	_, err := fmt.Fprintf(out, "value     %s\n%s", kind, text)
 	return err
 }
@@ -113,3 +116,25 @@ func printFields(out io.Writer, fields [][2]string) {
 
 // indented keeps the further lines of a text in its column.
 func indented(text string) string { return strings.ReplaceAll(text, "\n", "\n\t") }
+func printJSON(out io.Writer, v any) error {
+	text, err := httpjson.Marshal(v, "  ")
+	if err == nil {
+		_, err = out.Write(text)
+	}
+	return err
+}
+
+func mapped[T, U any](list []T, f func(T) U) []U {
+	out := make([]U, len(list))
+	for i, v := range list {
+		out[i] = f(v)
+	}
+	return out
+}
+
+func quotedUnlessEmpty(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strconv.Quote(text)
+}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/doctor"
+	"github.com/firstseen/firstseen/cmd/internal/terminal"
 	"github.com/firstseen/firstseen/cmd/internal/view"
 )
 
@@ -186,7 +187,7 @@ func printFindings(out io.Writer, findings []doctor.Finding, all bool) error {
 			group = g
 			fmt.Fprintf(&b, "%s\n", group)
 		}
-		fmt.Fprintf(&b, "  %-7s  %s: %s\n", f.Level, f.Check, oneLine(f.Seen))
+		fmt.Fprintf(&b, "  %-7s  %s: %s\n", f.Level, f.Check, terminal.OneLine(f.Seen))
 		if f.Do != "" {
 			fmt.Fprintf(&b, "           -> %s\n", f.Do)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/firstseen/firstseen/cmd/internal/terminal"
 	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
@@ -74,7 +75,7 @@ func (i *inspected) explain(cmd *cobra.Command,
 		}
 		for _, sentence := range e.Sentences {
 			if !i.json && err == nil {
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), oneLine(sentence))
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), terminal.OneLine(sentence))
 			}
 		}
 		if err == nil && len(e.Seen) == 0 && e.Place == nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/firstseen/firstseen/cmd/internal/terminal"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
@@ -88,7 +89,7 @@ Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or conf
 			}
 			return []string{m.ReceivedAt.UTC().Format(time.DateTime), string(m.Status), shownHandler(m.Handler, &m.Message),
 				place(&m.Message),
-				shownID(&m.Message), strconv.Itoa(m.Attempts), due, brief(m.Reason, 40), brief(m.Error, 70)}
+				shownID(&m.Message), strconv.Itoa(m.Attempts), due, terminal.Brief(m.Reason, 40), terminal.Brief(m.Error, 70)}
 		},
 		json: messagesJSON})
 	return cmd

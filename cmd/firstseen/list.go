@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/firstseen/firstseen/cmd/internal/terminal"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
@@ -51,7 +52,7 @@ func addList[T any](cmd *cobra.Command, i *inspected, withReason bool, l lister[
 func (l lister[T]) print(cmd *cobra.Command, inbox string, found []T, next operate.Cursor) error {
 	out := cmd.OutOrStdout()
 	if len(found) == 0 {
-		_, err := fmt.Fprintf(out, "inbox %s: no %s match\n", oneLine(inbox), l.what)
+		_, err := fmt.Fprintf(out, "inbox %s: no %s match\n", terminal.OneLine(inbox), l.what)
 		return err
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

@@ -39,6 +39,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/terminal"
 )
 
 // The exit codes that all subcommands share; 128 and the signal's number are for a second signal.
@@ -164,15 +165,10 @@ func exitCode(err error) int {
 
 // report writes an error as one line, and a config's faults as one line each.
 func report(w io.Writer, err error) {
-	text := visible(err.Error())
+	text := terminal.Visible(err.Error())
 	var wrongConfig *config.Error
 	if !errors.As(err, &wrongConfig) {
-		text = oneLine(text)
+		text = terminal.OneLine(text)
 	}
 	_, _ = fmt.Fprintln(w, "firstseen: "+text)
-}
-
-// oneLine is a text that stays on its line and in its column, and does not steer the terminal.
-func oneLine(text string) string {
-	return strings.Join(strings.FieldsFunc(visible(text), func(r rune) bool { return r == '\n' || r == '\t' }), " ")
 }

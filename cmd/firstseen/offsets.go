@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/terminal"
 	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/cluster"
@@ -166,7 +167,7 @@ func topicNames(cfg config.Config) []string {
 }
 
 func printStanding(out io.Writer, group string, s *cluster.Standing) error {
-	_, _ = fmt.Fprintf(out, "group %s: %s, %s\n\n", group, s.Group.State, counted(len(s.Group.Members), "member"))
+	_, _ = fmt.Fprintf(out, "group %s: %s, %s\n\n", group, s.Group.State, terminal.Count(len(s.Group.Members), "member"))
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "PARTITION\tPOSITION\tCOMMITTED\tSTART\tSTABLE\tEND\tLAG\tOWNER")
 	for _, p := range s.Partitions {
@@ -187,9 +188,9 @@ func offsetText(offset int64) string {
 func ownerText(p *cluster.PartitionStanding) string {
 	switch {
 	case p.Member.ID != "":
-		return brief(p.Member.ClientID+" at "+strings.TrimPrefix(p.Member.Host, "/"), 60)
+		return terminal.Brief(p.Member.ClientID+" at "+strings.TrimPrefix(p.Member.Host, "/"), 60)
 	case p.Owner != "":
-		return brief("("+p.Owner+")", 60)
+		return terminal.Brief("("+p.Owner+")", 60)
 	}
 	return "-"
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/terminal"
 	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/consumer/cluster"
 	"github.com/firstseen/firstseen/consumer/replay"
@@ -128,7 +129,7 @@ func printReset(out io.Writer, plan *cluster.Reset, quiet bool) {
 		_ = table.Flush()
 	}
 	if n := plan.Skipped(); n > 0 {
-		_, _ = fmt.Fprintf(out, "\n%s SKIPPED: no handler will ever see them\n", grouped(n)+" offsets are")
+		_, _ = fmt.Fprintf(out, "\n%s SKIPPED: no handler will ever see them\n", terminal.Grouped(n)+" offsets are")
 	}
 }
 
@@ -137,9 +138,9 @@ func meaning(p *cluster.ResetPartition) string {
 	case p.From < 0:
 		return "begins there"
 	case p.Skipped > 0:
-		return grouped(p.Skipped) + " SKIPPED"
+		return terminal.Grouped(p.Skipped) + " SKIPPED"
 	case p.Again > 0:
-		return grouped(p.Again) + " read again"
+		return terminal.Grouped(p.Again) + " read again"
 	}
 	return "no message skipped or read again"
 }

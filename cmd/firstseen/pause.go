@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/terminal"
 	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
@@ -120,7 +121,7 @@ func (i *inspected) pause(ctx context.Context, cmd *cobra.Command, s *operate.In
 	if !changed {
 		done = v.already
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "inbox %s: %s %s\n", oneLine(s.Name()), oneLine(p.String()), done)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "inbox %s: %s %s\n", terminal.OneLine(s.Name()), terminal.OneLine(p.String()), done)
 	return err
 }
 
@@ -134,7 +135,7 @@ func warnOfUnknown(ctx context.Context, cmd *cobra.Command, s *operate.Inbox, p 
 	if near := config.Nearest(p.Name(), known); near != "" {
 		hint = "; did you mean " + strconv.Quote(near) + "?"
 	}
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "firstseen: warning: inbox %s has seen no %s %q yet%s\n", oneLine(s.Name()),
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "firstseen: warning: inbox %s has seen no %s %q yet%s\n", terminal.OneLine(s.Name()),
 		p.Kind, p.Name(), hint)
 	return err
 }
@@ -165,14 +166,14 @@ Exit codes: 0 listed, even if there is nothing, 1 it failed, 2 wrong usage or co
 
 func printPauses(out io.Writer, inbox string, list []dedup.Pause) error {
 	if len(list) == 0 {
-		_, err := fmt.Fprintf(out, "inbox %s: nothing is paused\n", oneLine(inbox))
+		_, err := fmt.Fprintf(out, "inbox %s: nothing is paused\n", terminal.OneLine(inbox))
 		return err
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "SINCE (UTC)\tKIND\tNAME\tBY\tWHY")
 	for _, p := range list {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", p.At.UTC().Format(time.DateTime), p.Kind, brief(p.Name(), 60),
-			brief(p.Actor, 40), brief(p.Why, 70))
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", p.At.UTC().Format(time.DateTime), p.Kind, terminal.Brief(p.Name(), 60),
+			terminal.Brief(p.Actor, 40), terminal.Brief(p.Why, 70))
 	}
 	return table.Flush()
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/terminal"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/failure"
@@ -73,7 +74,7 @@ func untilReached(ctx context.Context, hold *holds.Place, do func() error) error
 		if err == nil || ctx.Err() != nil || !failure.Passes(err) {
 			return err
 		}
-		hold.Wait(holds.OfPostgres(err), errors.New(oneLine(err.Error())))
+		hold.Wait(holds.OfPostgres(err), errors.New(terminal.OneLine(err.Error())))
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

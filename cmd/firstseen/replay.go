@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/terminal"
 	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/replay"
@@ -75,7 +76,7 @@ type replayCommand struct {
 	onLoss        string
 	rate          int
 	dry, fresh    bool
-	progress      *progress
+	progress      *terminal.Progress
 }
 
 func newReplay() *cobra.Command {
@@ -158,7 +159,7 @@ func (r *replayCommand) run(cmd *cobra.Command, topic string) error {
 	if err != nil {
 		return err
 	}
-	r.progress = newProgress(cmd.ErrOrStderr(), topic)
+	r.progress = terminal.NewProgress(cmd.ErrOrStderr(), topic)
 	log := live.Logger(r.progress)
 	ctx, stop := untilSignal(cmd.Context(), log)
 	defer stop()
@@ -199,13 +200,16 @@ func (r *replayCommand) replay(ctx context.Context, cmd *cobra.Command, cfg conf
 		return interrupted(ctx, err, "")
 	}
 	ask.Topic = settings.Topics[slices.IndexFunc(settings.Topics, func(t consumer.Topic) bool { return t.Name == topic })]
-	ask.Progress = r.progress.show
+	ask.Progress = func(at replay.Result) { // what earlier runs have done counts for no rate
+		total := at.Total() - at.Before
+		r.progress.Show(total-at.Left(), total, at.Elapsed)
+	}
 	do := reader.Replay
 	if r.dry {
 		do = reader.Preview
 	}
 	result, err := do(ctx, processor, ask)
-	r.progress.end()
+	r.progress.End()
 	return r.report(ctx, cmd.OutOrStdout(), &result, err)
 }
 
@@ -260,6 +264,6 @@ func (r *replayCommand) report(ctx context.Context, out io.Writer, result *repla
 	if r.dry && err != nil {
 		return fmt.Errorf("not read to the end: %w", err)
 	}
-	return interrupted(ctx, err, fmt.Sprintf(": %s of %s offsets are done", grouped(result.Total()-result.Left()),
-		grouped(result.Total())))
+	return interrupted(ctx, err, fmt.Sprintf(": %s of %s offsets are done", terminal.Grouped(result.Total()-result.Left()),
+		terminal.Grouped(result.Total())))
 }

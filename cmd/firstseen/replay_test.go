@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -168,9 +167,4 @@ func TestOffsetsAreShownAndReset(t *testing.T) {
 	s.produce(100, 110)
 	eventually(t, func() bool { return s.booked() == 110 })
 	s.requireBookedOnce(110)
-}
-
-func TestProgressIsALineWithRateAndTimeLeft(t *testing.T) {
-	require.Equal(t, "orders: "+grouped(1500)+" of "+grouped(6000)+" offsets (25%), 500/s, 9s left", progressLine("orders", 1500, 6000, 3*time.Second))
-	require.Equal(t, "orders: 0 of 0 offsets (0%), 0/s", progressLine("orders", 0, 0, 0))
 }

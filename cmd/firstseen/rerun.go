@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/terminal"
 	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
@@ -167,10 +168,10 @@ func printPreview(out io.Writer, p operate.RerunPreview, dry bool) error {
 		}
 	}
 	if p.Messages > 0 {
-		say("%s would be rerun, in this order:", counted(p.Messages, "message"))
+		say("%s would be rerun, in this order:", terminal.Count(p.Messages, "message"))
 	}
 	for _, m := range p.First {
-		say("  %s  %s/%d@%d  received %s", m.ID, oneLine(m.Topic), m.Partition, m.Offset,
+		say("  %s  %s/%d@%d  received %s", m.ID, terminal.OneLine(m.Topic), m.Partition, m.Offset,
 			m.ReceivedAt.UTC().Format(time.DateTime))
 	}
 	if n := p.Messages - len(p.First); n > 0 {
@@ -191,7 +192,7 @@ func printPreview(out io.Writer, p operate.RerunPreview, dry bool) error {
 func (i *inspected) reportRerun(cmd *cobra.Command, n int, err error) error {
 	switch {
 	case err != nil && n > 0:
-		return fmt.Errorf("%s are on their way to the handler; then: %w", counted(n, "message"), err)
+		return fmt.Errorf("%s are on their way to the handler; then: %w", terminal.Count(n, "message"), err)
 	case err != nil:
 		return err
 	case n == 0:
@@ -199,6 +200,6 @@ func (i *inspected) reportRerun(cmd *cobra.Command, n int, err error) error {
 	case i.json:
 		return printJSON(cmd.OutOrStdout(), view.Changed{Action: "rerun", Messages: n})
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s on the way to the handler: processes that run it handle them in their lanes\n", counted(n, "message"))
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s on the way to the handler: processes that run it handle them in their lanes\n", terminal.Count(n, "message"))
 	return err
 }

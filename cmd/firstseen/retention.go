@@ -19,6 +19,7 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/retention"
+	"github.com/firstseen/firstseen/cmd/internal/terminal"
 	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
@@ -223,13 +224,13 @@ func printPlan(out io.Writer, p retention.Plan, ids map[string]int64) error {
 	for _, h := range p.Handlers {
 		switch {
 		case h.Age == 0:
-			_, _ = fmt.Fprintf(table, "%s\tever\t\t\t\n", brief(h.Name, 40))
+			_, _ = fmt.Fprintf(table, "%s\tever\t\t\t\n", terminal.Brief(h.Name, 40))
 		case len(h.Refusals) > 0:
-			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\tkept: see below\n", brief(h.Name, 40), h.Age,
-				h.Before.UTC().Format(time.DateTime), grouped(ids[h.Name]))
+			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\tkept: see below\n", terminal.Brief(h.Name, 40), h.Age,
+				h.Before.UTC().Format(time.DateTime), terminal.Grouped(ids[h.Name]))
 		default:
-			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\tgo\n", brief(h.Name, 40), h.Age, h.Before.UTC().Format(time.DateTime),
-				grouped(ids[h.Name]))
+			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\tgo\n", terminal.Brief(h.Name, 40), h.Age, h.Before.UTC().Format(time.DateTime),
+				terminal.Grouped(ids[h.Name]))
 		}
 	}
 	if err := table.Flush(); err != nil {
@@ -242,9 +243,9 @@ func printPlan(out io.Writer, p retention.Plan, ids map[string]int64) error {
 	text := "inbox: kept for ever\n"
 	switch {
 	case len(p.Days) > 0:
-		text = fmt.Sprintf("inbox: %s would be dropped, %s to %s, %s\n", counted(len(p.Days), "day"),
+		text = fmt.Sprintf("inbox: %s would be dropped, %s to %s, %s\n", terminal.Count(len(p.Days), "day"),
 			p.Days[0].Day.Format(time.DateOnly),
-			p.Days[len(p.Days)-1].Day.Format(time.DateOnly), humanBytes(bytes))
+			p.Days[len(p.Days)-1].Day.Format(time.DateOnly), terminal.Bytes(bytes))
 	case !p.InboxBefore.IsZero():
 		text = "inbox: no day is old enough\n"
 	}
@@ -262,7 +263,7 @@ func printRefused(out io.Writer, p retention.Plan) error {
 	_, err := fmt.Fprintln(out, "\nIDs are kept, because their messages may come again:")
 	for _, r := range refused {
 		if err == nil {
-			_, err = fmt.Fprintln(out, "  - "+oneLine(r.Text))
+			_, err = fmt.Fprintln(out, "  - "+terminal.OneLine(r.Text))
 		}
 	}
 	return err
@@ -271,8 +272,8 @@ func printRefused(out io.Writer, p retention.Plan) error {
 // report prints what a run deleted, and kept.
 func (k *keeping) report(cmd *cobra.Command, d retention.Done, forced bool, err error) error {
 	out := cmd.OutOrStdout()
-	done := fmt.Sprintf("%s IDs forgotten, %s of the inbox dropped (%s)", grouped(d.IDs), counted(d.Dropped.Days, "day"),
-		humanBytes(d.Dropped.Bytes))
+	done := fmt.Sprintf("%s IDs forgotten, %s of the inbox dropped (%s)", terminal.Grouped(d.IDs), terminal.Count(d.Dropped.Days, "day"),
+		terminal.Bytes(d.Dropped.Bytes))
 	refused := d.Plan.Refused()
 	if forced {
 		refused = nil
@@ -286,7 +287,7 @@ func (k *keeping) report(cmd *cobra.Command, d retention.Done, forced bool, err 
 		err = printJSON(out, view.RetentionDoneOf(&d, refused))
 	default:
 		if d.Dropped.Busy > 0 {
-			done += fmt.Sprintf("; %s in use, for the next run", counted(d.Dropped.Busy, "day"))
+			done += fmt.Sprintf("; %s in use, for the next run", terminal.Count(d.Dropped.Busy, "day"))
 		}
 		_, err = fmt.Fprintln(out, done)
 	}

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/cmd/internal/terminal"
 	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/migrations"
@@ -62,10 +62,10 @@ func printSize(out io.Writer, s *operate.Size, cfg config.Config) error {
 	_, _ = fmt.Fprintln(table, "TABLE\tROWS (ESTIMATED)\tBYTES\tA DAY")
 	var total int64
 	for _, t := range s.Tables {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", t.Name, grouped(t.Rows), humanBytes(t.Bytes), aDay(s, t.Name))
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", t.Name, terminal.Grouped(t.Rows), terminal.Bytes(t.Bytes), aDay(s, t.Name))
 		total += t.Bytes
 	}
-	_, _ = fmt.Fprintf(table, "all\t\t%s\t%s\n\n", humanBytes(total), aDay(s, "all"))
+	_, _ = fmt.Fprintf(table, "all\t\t%s\t%s\n\n", terminal.Bytes(total), aDay(s, "all"))
 	if err := table.Flush(); err != nil {
 		return err
 	}
@@ -88,8 +88,8 @@ func printScopes(out io.Writer, table *tabwriter.Writer, s *operate.Size) error 
 	_, _ = fmt.Fprintln(table, "INBOX\tHANDLER\tTENANT\tIDS (ESTIMATED)\tSHARE")
 	const shown = 20
 	for _, f := range s.Scopes[:min(shown, len(s.Scopes))] {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%.1f %%\n", brief(f.Inbox, 40), brief(f.Handler, 40), brief(f.Tenant, 40),
-			grouped(f.Rows), 100*f.Share)
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%.1f %%\n", terminal.Brief(f.Inbox, 40), terminal.Brief(f.Handler, 40), terminal.Brief(f.Tenant, 40),
+			terminal.Grouped(f.Rows), 100*f.Share)
 	}
 	if err := table.Flush(); err != nil || len(s.Scopes) <= shown {
 		return err
@@ -104,7 +104,7 @@ func aDay(s *operate.Size, table string) string {
 	if n == 0 {
 		return ""
 	}
-	return humanBytes(n)
+	return terminal.Bytes(n)
 }
 
 func growthText(s *operate.Size) string {
@@ -113,22 +113,22 @@ func growthText(s *operate.Size) string {
 		return "not known yet: the inbox holds no whole day, and less than an hour of this one"
 	}
 	return fmt.Sprintf("%s IDs a day, one for each handler of a message: the mean of %s to %s UTC",
-		grouped(g.IDs), g.From.UTC().Format("2006-01-02 15:04"), g.To.UTC().Format("2006-01-02 15:04"))
+		terminal.Grouped(g.IDs), g.From.UTC().Format("2006-01-02 15:04"), g.To.UTC().Format("2006-01-02 15:04"))
 }
 
 func diskText(s *operate.Size, cfg config.Config) string {
 	const what = " taken by all databases of this server"
 	capacity := int64(cfg.Postgres.Capacity)
 	if capacity == 0 {
-		return humanBytes(s.Used) + what + "; with postgres.capacity in the config it is said when the disk is full"
+		return terminal.Bytes(s.Used) + what + "; with postgres.capacity in the config it is said when the disk is full"
 	}
-	text := humanBytes(s.Used) + " of " + humanBytes(capacity) + what
+	text := terminal.Bytes(s.Used) + " of " + terminal.Bytes(capacity) + what
 	days, ok := s.FullIn(capacity, cfg.Retention.IDs, cfg.Retention.Inbox)
 	switch {
 	case ok && days < 1:
 		return text + ": full within a day"
 	case ok:
-		return text + ": full in " + counted(int(days), "day") + " at this growth"
+		return text + ": full in " + terminal.Count(int(days), "day") + " at this growth"
 	case s.Growth.From.IsZero():
 		return text
 	}
@@ -147,32 +147,9 @@ func indexText(s *operate.Size, schema string) string {
 	if i.Bloat() == 0 {
 		return "of the IDs: empty"
 	}
-	text := fmt.Sprintf("of the IDs: %s, %.1f times a fresh one", humanBytes(i.Bytes), i.Bloat())
+	text := fmt.Sprintf("of the IDs: %s, %.1f times a fresh one", terminal.Bytes(i.Bytes), i.Bloat())
 	if !view.WorthRebuilding(i) {
 		return text + ": nothing to do"
 	}
 	return text + ": rebuild it when there is little to do, `reindex index concurrently " + schema + ".message_dedup_pkey`"
 }
-
-// grouped writes a number with its digits in groups of three.
-func grouped(n int64) string {
-	digits := strconv.FormatInt(n, 10)
-	for at := len(digits) - 3; at > 0 && digits[at-1] != '-'; at -= 3 {
-		digits = digits[:at] + " " + digits[at:]
-	}
-	return digits
-}
-
-// humanBytes writes a number of bytes to three digits or so.
-func humanBytes(n int64) string {
-	value, unit := float64(n), 0
-	for units := len(byteUnits) - 1; value >= 1024 && unit < units; unit++ {
-		value /= 1024
-	}
-	if unit == 0 || value >= 100 {
-		return fmt.Sprintf("%.0f %s", value, byteUnits[unit])
-	}
-	return fmt.Sprintf("%.1f %s", value, byteUnits[unit])
-}
-
-var byteUnits = []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}

@@ -50,12 +50,3 @@ func TestSizeTellsTablesGrowthForecastAndShares(t *testing.T) {
 	require.Len(t, got.Tables, 5)
 	require.NotNil(t, got.FullInDays)
 }
-
-func TestNumbersOfBytesAreForPeople(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 1 << 20: "1.0 MiB", 300 << 30: "300 GiB", 5 << 50: "5.0 PiB", 5 << 60: "5120 PiB"} {
-		require.Equal(t, want, humanBytes(n))
-	}
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1 000", 1234567: "1 234 567", -1234: "-1 234"} {
-		require.Equal(t, want, grouped(n))
-	}
-}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -95,18 +94,4 @@ topics: [{name: orders, handlers: [{name: book, function: book}]}]`), 0o600))
 		require.Equal(t, exitFailure, code, stderr)
 		require.Contains(t, stderr, "user=operator")
 	}
-}
-
-func TestDeeplyNestedJSONIsNotIndented(t *testing.T) {
-	deep := func(n int) []byte { return []byte(strings.Repeat("[", n) + "1" + strings.Repeat("]", n)) }
-	text, kind := pretty(deep(9_999))
-	require.Equal(t, string(deep(9_999))+"\n", text)
-	require.Equal(t, "19999 bytes, text", kind)
-	_, ok := sortedJSON(deep(9_999))
-	require.False(t, ok)
-	text, _ = pretty(deep(20))
-	require.Contains(t, text, "\n    [")
-	brackets := []byte(`{"a\\\"[":"` + strings.Repeat("[", 100_000) + `","b":[1,2]}`)
-	text, _ = pretty(brackets)
-	require.Contains(t, text, "\n    1,\n", "brackets in a text are none")
 }

@@ -1,22 +1,18 @@
-package main
+package terminal
 
 import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/firstseen/firstseen/cmd/internal/httpjson"
 )
 
-// pretty is a value for people, on lines of its own, and what it is.
-func pretty(value []byte) (text, kind string) {
-	size := counted(len(value), "byte")
+// Value is a value for people, on lines of its own, and what it is.
+func Value(value []byte) (text, kind string) {
+	size := Count(len(value), "byte")
 	switch {
 	case value == nil:
 		return "", "null (a tombstone)"
@@ -25,10 +21,10 @@ func pretty(value []byte) (text, kind string) {
 	}
 	var indented bytes.Buffer
 	if utf8.Valid(value) && canIndent(value) && json.Indent(&indented, bytes.TrimSpace(value), "", "  ") == nil {
-		return withNewline(visible(indented.String())), size + ", JSON"
+		return withNewline(Visible(indented.String())), size + ", JSON"
 	}
 	if isPlain(value) {
-		return withNewline(visible(string(value))), size + ", text"
+		return withNewline(Visible(string(value))), size + ", text"
 	}
 	return hex.Dump(value), size
 }
@@ -73,21 +69,8 @@ func isPlain(value []byte) bool {
 
 func isLayout(r rune) bool { return r == '\n' || r == '\r' || r == '\t' }
 
-// visible keeps what comes from a message from steering the terminal.
-func visible(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		if r == '\r' || (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) && !isLayout(r) {
-			fmt.Fprintf(&b, `\u%04x`, r)
-			continue
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
-}
-
-// shown is a key or a header's value on one line: null, text in quotes, or hex digits.
-func shown(value []byte) string {
+// Inline is a key or a header's value on one line: null, text in quotes, or hex digits.
+func Inline(value []byte) string {
 	switch {
 	case value == nil:
 		return "null"
@@ -95,27 +78,4 @@ func shown(value []byte) string {
 		return strconv.Quote(string(value))
 	}
 	return `\x` + hex.EncodeToString(value)
-}
-
-func quotedUnlessEmpty(text string) string {
-	if text == "" {
-		return ""
-	}
-	return strconv.Quote(text)
-}
-
-func printJSON(out io.Writer, v any) error {
-	text, err := httpjson.Marshal(v, "  ")
-	if err == nil {
-		_, err = out.Write(text)
-	}
-	return err
-}
-
-func mapped[T, U any](list []T, f func(T) U) []U {
-	out := make([]U, len(list))
-	for i, v := range list {
-		out[i] = f(v)
-	}
-	return out
 }

@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"bytes"
@@ -6,15 +6,17 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/firstseen/firstseen/cmd/internal/httpjson"
 )
 
 // sideWidth is how many characters of a line each side has room for.
 const sideWidth = 56
 
-// printSides puts two values beside each other, line by line, and marks the lines that differ.
-func printSides(out io.Writer, first, second []byte) error {
-	a, kindA := pretty(first)
-	b, kindB := pretty(second)
+// Sides puts two values beside each other, line by line, and marks the lines that differ.
+func Sides(out io.Writer, first, second []byte) error {
+	a, kindA := Value(first)
+	b, kindB := Value(second)
 	sortedA, okA := sortedJSON(first)
 	sortedB, okB := sortedJSON(second)
 	switch {
@@ -48,11 +50,11 @@ func sortedJSON(value []byte) (string, bool) {
 	if dec.Decode(&v) != nil || dec.Decode(new(any)) != io.EOF {
 		return "", false
 	}
-	var b bytes.Buffer
-	if printJSON(&b, v) != nil {
+	sorted, err := httpjson.Marshal(v, "  ")
+	if err != nil {
 		return "", false
 	}
-	return visible(b.String()), true
+	return Visible(string(sorted)), true
 }
 
 func lines(text string) []string {
