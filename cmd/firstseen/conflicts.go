@@ -64,7 +64,7 @@ Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or conf
 }
 
 func newConflictsShow(i *inspected) *cobra.Command {
-	var handler, tenant string
+	var f operate.Filter
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show both contents of an ID side by side",
@@ -76,13 +76,12 @@ Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
 		Example: "  firstseen conflicts show order-4711",
 		Args:    oneArg("ID"),
 	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ids, err := parseIDs(cmd, args)
-		if err != nil {
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if f.IDs, err = parseIDs(cmd, args); err != nil {
 			return err
 		}
 		return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error {
-			copies, _, err := s.Conflicts(ctx, operate.Filter{IDs: ids, Handler: handler, Tenant: tenant}, "", 100)
+			copies, _, err := s.Conflicts(ctx, f, "", 100)
 			switch {
 			case err != nil:
 				return err
@@ -92,8 +91,7 @@ Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
 			return i.showConflicts(ctx, cmd.OutOrStdout(), s, copies)
 		})
 	}
-	cmd.Flags().StringVar(&handler, "handler", "", "`name` of the handler")
-	cmd.Flags().StringVar(&tenant, "tenant", "", "`name` of the tenant")
+	addScopeFlags(cmd, &f)
 	return cmd
 }
 

@@ -1,28 +1,17 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"os"
-	"os/signal"
-	"slices"
-	"strings"
-	"syscall"
+	"strconv"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
-	"github.com/firstseen/firstseen/cmd/internal/argtext"
-	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/terminal"
-	"github.com/firstseen/firstseen/dedup"
-	"github.com/firstseen/firstseen/dedup/identity"
+	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup/operate"
-	"github.com/firstseen/firstseen/migrations"
-	"github.com/firstseen/firstseen/migrations/dial"
 )
 
 const deadLong = `Look at dead letters, and redrive or discard them. A dead letter is a message that was given up: its handler failed on
@@ -34,92 +23,6 @@ it as often as it may, or for good, or it came without a usable ID. It is kept b
   discard   forget messages for good; their IDs stay seen, so that a copy is a duplicate
 
 An --id is what the producer wrote (a UUID in any spelling, or any other text) or the UUID that list shows.` + databaseHelp
-
-const databaseHelp = `
-
-The database is --dsn, or what the config of ` + "`firstseen run`" + ` says: --config, the file that FIRSTSEEN_CONFIG names,
-./firstseen.yaml, and FIRSTSEEN_POSTGRES_DSN in the environment. The role firstseen_operator is enough. Neither Kafka
-nor a running firstseen is needed.`
-
-// inspected is the inbox that the commands for operators work on.
-type inspected struct {
-	target
-	inbox string
-	json  bool
-}
-
-func (i *inspected) addFlags(cmd *cobra.Command) {
-	flags := cmd.PersistentFlags()
-	flags.StringVar(&i.file, "config", "", "config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
-	flags.StringVar(&i.dsn, "dsn", "", "connection `string`, instead of the config's")
-	flags.StringVar(&i.schema, "schema", "",
-		"`name` of the schema, instead of the config's (default "+migrations.DefaultSchema+")")
-	flags.StringVar(&i.inbox, "inbox", "", "`name` of the inbox (default: the config's inbox or group, or the only one there is)")
-	flags.BoolVar(&i.json, "json", false, "print JSON")
-}
-
-// withStore runs do on the inbox, until it is done or a signal comes.
-func (i *inspected) withStore(cmd *cobra.Command, do func(ctx context.Context, s *operate.Inbox) error) error {
-	dsn, cfg, err := i.load(true)
-	if err != nil {
-		return err
-	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	conf, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		return err
-	}
-	dial.Prepare(&conf.ConnConfig.Config, 0)
-	conf.MaxConns = 2
-	pool, err := pgxpool.NewWithConfig(ctx, conf)
-	if err != nil {
-		return err
-	}
-	defer closePool(pool)
-	inbox, err := i.pickInbox(ctx, cmd, pool, cfg.Schema)
-	if err != nil {
-		return err
-	}
-	store, err := operate.Open(ctx, pool, dedup.Config{Inbox: inbox, Schema: cfg.Schema})
-	if err != nil {
-		return err
-	}
-	return do(ctx, store)
-}
-
-func (i *inspected) pickInbox(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool,
-	schema string) (string, error) {
-	if i.inbox != "" {
-		return i.inbox, warnOfUnknownInbox(ctx, cmd, pool, schema, i.inbox)
-	}
-	if i.dsn == "" || i.file != "" {
-		c, _ := config.Load(i.file, os.Environ()) // other sections may have faults: they don't matter here
-		if name := cmp.Or(c.Inbox, c.Group); name != "" {
-			return name, nil
-		}
-	}
-	inboxes, err := dedup.Inboxes(ctx, pool, schema)
-	switch {
-	case err != nil:
-		return "", err
-	case len(inboxes) == 1:
-		return inboxes[0], nil
-	case len(inboxes) == 0:
-		return "", fmt.Errorf("schema %s has seen no message yet", schema)
-	}
-	return "", usage(cmd, "--inbox is required, one of: %s", strings.Join(inboxes, ", "))
-}
-
-// warnOfUnknownInbox says on standard error that the inbox has seen nothing. It may be a slip, or come later.
-func warnOfUnknownInbox(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, schema, inbox string) error {
-	known, err := dedup.Inboxes(ctx, pool, schema)
-	if err != nil || slices.Contains(known, inbox) {
-		return err
-	}
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "firstseen: warning: schema %s has seen no message for the inbox %q; it has: %s\n", schema, inbox, terminal.OneLine(strings.Join(known, ", ")))
-	return err
-}
 
 func newDead() *cobra.Command {
 	i := &inspected{}
@@ -138,59 +41,140 @@ func newDead() *cobra.Command {
 	return cmd
 }
 
-// filterFlags are a operate.Filter on the command line.
-type filterFlags struct {
-	filter       operate.Filter
-	key          string
-	since, until string
-	ids          []string
+func newDeadList(i *inspected) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List dead letters, newest first",
+		Long: `List dead letters, those that died last first. With --json one object: messages, each with its content, and next
+where there are more.
+
+Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or config.`,
+		Example: `  firstseen dead list --handler book --since 2h
+  firstseen dead list --json --limit 1000 | jq -r '.messages[].error' | sort | uniq -c`,
+	}
+	addList(cmd, i, true, lister[operate.Listed]{what: "dead letters",
+		columns: []string{"DIED (UTC)", "HANDLER", "MESSAGE", "ID", "ATTEMPTS", "REASON", "ERROR"},
+		find: func(ctx context.Context, s *operate.Inbox, f operate.Filter, after operate.Cursor,
+			limit int) ([]operate.Listed, operate.Cursor, error) {
+			return s.Messages(ctx, operate.Listing{Status: operate.StatusDead, Filter: f, After: after, Limit: limit,
+				Content: i.json})
+		},
+		row: func(d *operate.Listed) []string {
+			return []string{d.At.UTC().Format(time.DateTime), shownHandler(d.Handler, &d.Message), place(&d.Message),
+				shownID(&d.Message),
+				strconv.Itoa(d.Attempts), terminal.Brief(d.Reason, 40), terminal.Brief(d.Error, 70)}
+		},
+		json: messagesJSON})
+	return cmd
 }
 
-func (f *filterFlags) addFlags(cmd *cobra.Command, withReason bool) {
-	flags := cmd.Flags()
-	flags.StringVar(&f.filter.Topic, "topic", "", "`name` of the topic")
-	flags.StringVar(&f.filter.Handler, "handler", "", "`name` of the handler")
-	flags.StringVar(&f.filter.Tenant, "tenant", "", "`name` of the tenant")
-	if withReason {
-		flags.StringVar(&f.filter.Reason, "reason", "", "`code` of the failure, as list shows it")
-	}
-	flags.StringVar(&f.key, "key", "", `message key, as text, or \x and hex digits`)
-	flags.StringVar(&f.since, "since", "", "not before this `time`: 2h (before now), 2026-03-01, or 2026-03-01T04:05:06Z")
-	flags.StringVar(&f.until, "until", "", "before this `time`")
-	flags.StringArrayVar(&f.ids, "id", nil, "message `ID`; may be given again")
+func newDeadShow(i *inspected) *cobra.Command {
+	cmd := newShow(i, "dead letter", "what became of it", operate.StatusDead)
+	cmd.Short = "Show a dead letter whole"
+	cmd.Long = `Show everything of the dead letters with that ID; there may be one for each handler. Null is shown as null, empty as
+"", text in quotes, and bytes that are no text as \x and hex digits; a value that is no text is dumped. With --json keys,
+header values and the value are texts, or base64 where they are not UTF-8.
+
+Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`
+	cmd.Example = `  firstseen dead show order-4711
+  firstseen dead show order-4711 --json | jq -r '.messages[0].content.value | .base64 // (.text | @base64)' | base64 -d`
+	return cmd
 }
 
-// read gives the filter, and whether it narrows anything.
-func (f *filterFlags) read(cmd *cobra.Command) (filter operate.Filter, narrow bool, err error) {
-	for _, name := range []string{"topic", "handler", "tenant", "reason", "key", "since", "until", "id"} {
-		narrow = narrow || cmd.Flags().Changed(name)
-	}
-	filter = f.filter
-	if cmd.Flags().Changed("key") {
-		if filter.Key, err = argtext.Key(f.key); err != nil {
-			return filter, narrow, usage(cmd, "--key: %v", err)
+// change is redrive or discard.
+type change struct {
+	verb, done string
+	count      func(*operate.Inbox, context.Context, operate.Filter) (int, error)
+	run        func(*operate.Inbox, context.Context, operate.Filter, operate.By) (int, error)
+}
+
+func newDeadRedrive(i *inspected) *cobra.Command {
+	cmd := newChange(i, change{"redrive", "redriven", (*operate.Inbox).CountRedrive, (*operate.Inbox).Redrive})
+	cmd.Short = "Give dead letters back to their handlers"
+	cmd.Long = `Give the dead letters that match back to their handlers, with all their attempts before them. They are handled by a
+process that runs these handlers; where none runs they wait. Of two redrives of one message at once, one finds nothing.
+
+Offsets, headers and all else stay as they were. Messages of one key are handled in the order of their offsets, and new
+ones of that key wait behind them. A batch that is open on their partition is waited for.
+
+Letters that died for want of a message ID (missing_id and the like) stay: redriven, and sent again by their producer, they would take
+effect twice. Correct the topic's id, restart, ` + "`firstseen replay`" + ` their offsets, and discard them.
+` + changeHelp
+	cmd.Example = `  firstseen dead redrive --id order-4711 --why "customer fixed"
+  firstseen dead redrive --handler book --reason attempts_exhausted --dry-run
+  firstseen dead redrive --all --why "ledger is back, incident 482"`
+	return cmd
+}
+
+func newDeadDiscard(i *inspected) *cobra.Command {
+	cmd := newChange(i, change{"discard", "discarded", (*operate.Inbox).CountDeadLetters, (*operate.Inbox).Discard})
+	cmd.Short = "Forget dead letters for good"
+	cmd.Long = `Forget the dead letters that match for good, content and all. Their IDs stay seen: a copy that arrives later is a
+duplicate and is not handled. To keep their content, list them with --json first.
+` + changeHelp
+	cmd.Example = `  firstseen dead discard --id order-4711 --why "test order, agreed with sales"`
+	return cmd
+}
+
+const changeHelp = `
+What was done is kept in the table audit, with --why and --actor, and ` + "`firstseen explain`" + ` tells it.
+
+Exit codes: 0 done, or counted with --dry-run, 1 it failed or no dead letter matches, 2 wrong usage or config. After a
+failure the messages that were counted before it are done; the command may be given again.`
+
+func newChange(i *inspected, c change) *cobra.Command {
+	var f filterFlags
+	var by operate.By
+	var all, dry bool
+	cmd := &cobra.Command{Use: c.verb, Args: noArgs}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		filter, narrow, err := f.read(cmd)
+		switch {
+		case err != nil:
+			return err
+		case narrow == all:
+			return usage(cmd, "say which dead letters to %s: by --id, --topic, --handler and the like, or --all of them", c.verb)
+		case by.Why == "" && !dry:
+			return usage(cmd, "--why is required: it is kept with each message")
 		}
+		return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error {
+			if dry {
+				n, err := c.count(s, ctx, filter)
+				return i.report(cmd, c, n, err, dry)
+			}
+			n, err := c.run(s, ctx, filter, by)
+			return i.report(cmd, c, n, err, dry)
+		})
 	}
-	if filter.From, err = parseTime(f.since, time.Now()); err != nil {
-		return filter, narrow, usage(cmd, "--since: %v", err)
-	}
-	if filter.To, err = parseTime(f.until, time.Now()); err != nil {
-		return filter, narrow, usage(cmd, "--until: %v", err)
-	}
-	filter.IDs, err = parseIDs(cmd, f.ids)
-	return filter, narrow, err
+	f.addFlags(cmd, true)
+	cmd.Flags().BoolVar(&all, "all", false, "all dead letters of the inbox")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "count the messages, and change nothing")
+	cmd.Flags().StringVar(&by.Why, "why", "", "`text` for those who come after; required")
+	cmd.Flags().StringVar(&by.Actor, "actor", actor(), "`name` of who does it")
+	return cmd
 }
 
-func parseIDs(cmd *cobra.Command, given []string) (ids []uuid.UUID, err error) {
-	for _, text := range given {
-		found, err := identity.ParseIDs(text)
-		if err != nil {
-			return nil, usage(cmd, "%v", err)
+// report prints how many messages were changed, or would be.
+func (i *inspected) report(cmd *cobra.Command, c change, n int, err error, dry bool) error {
+	out := cmd.OutOrStdout()
+	switch {
+	case err != nil && n > 0 && dry:
+		return fmt.Errorf("%s would be %s; then: %w", terminal.Count(n, "dead letter"), c.done, err)
+	case err != nil && n > 0:
+		return fmt.Errorf("%s are %s; then: %w", terminal.Count(n, "dead letter"), c.done, err)
+	case err != nil:
+		return err
+	case i.json:
+		if err := printJSON(out, view.Changed{Action: c.verb, Messages: n, DryRun: dry}); err != nil {
+			return err
 		}
-		ids = append(ids, found...)
+	case n > 0 && dry:
+		_, err = fmt.Fprintf(out, "%s would be %s\n", terminal.Count(n, "dead letter"), c.done)
+	case n > 0:
+		_, err = fmt.Fprintf(out, "%s %s\n", terminal.Count(n, "dead letter"), c.done)
 	}
-	return ids, nil
+	if n == 0 {
+		return errors.New("no dead letter matches: nothing to " + c.verb)
+	}
+	return err
 }
-
-// parseTime reads a time, or a duration before now. Times without a zone are UTC, as they are printed.
-func parseTime(text string, now time.Time) (time.Time, error) { return argtext.Time(text, now) }

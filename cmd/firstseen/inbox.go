@@ -96,51 +96,14 @@ Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or conf
 }
 
 func newInboxShow(i *inspected) *cobra.Command {
-	var handler, tenant string
-	cmd := &cobra.Command{
-		Use:   "show ID",
-		Short: "Show a message whole, whatever has become of it",
-		Long: `Show everything of the messages with that ID; there may be one for each handler. Null is shown as null, empty as "", text
+	cmd := newShow(i, "message that is kept", "what is known of it", operate.Statuses...)
+	cmd.Short = "Show a message whole, whatever has become of it"
+	cmd.Long = `Show everything of the messages with that ID; there may be one for each handler. Null is shown as null, empty as "", text
 in quotes, and bytes that are no text as \x and hex digits; a value that is no text is dumped. With --json keys,
 header values and the value are texts, or base64 where they are not UTF-8.
 
-Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
-		Example: `  firstseen inbox show order-4711
-  firstseen inbox show order-4711 --json | jq -r '.messages[0].content.value | .base64 // (.text | @base64)' | base64 -d`,
-		Args: oneArg("ID"),
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ids, err := parseIDs(cmd, args)
-		if err != nil {
-			return err
-		}
-		return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error {
-			found, err := findByID(ctx, s, operate.Filter{IDs: ids, Handler: handler, Tenant: tenant})
-			switch {
-			case err != nil:
-				return err
-			case len(found) == 0:
-				return fmt.Errorf("inbox %s: no message that is kept has the ID %s; `firstseen explain` tells what is known of it",
-					s.Name(), args[0])
-			case i.json:
-				return printJSON(cmd.OutOrStdout(), messagesJSON(found, ""))
-			}
-			return printWhole(cmd.OutOrStdout(), found)
-		})
-	}
-	cmd.Flags().StringVar(&handler, "handler", "", "`name` of the handler")
-	cmd.Flags().StringVar(&tenant, "tenant", "", "`name` of the tenant")
+Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`
+	cmd.Example = `  firstseen inbox show order-4711
+  firstseen inbox show order-4711 --json | jq -r '.messages[0].content.value | .base64 // (.text | @base64)' | base64 -d`
 	return cmd
-}
-
-// findByID looks for messages in every status.
-func findByID(ctx context.Context, s *operate.Inbox, f operate.Filter) (found []operate.Listed, err error) {
-	for _, status := range operate.Statuses {
-		more, _, err := s.Messages(ctx, operate.Listing{Status: status, Filter: f, Limit: 100, Content: true})
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, more...)
-	}
-	return found, nil
 }

@@ -5,10 +5,17 @@ import (
 	"fmt"
 	"strings"
 	"text/tabwriter"
+	"time"
+	"unicode"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"github.com/firstseen/firstseen/cmd/internal/argtext"
 	"github.com/firstseen/firstseen/cmd/internal/terminal"
+	"github.com/firstseen/firstseen/cmd/internal/view"
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
@@ -86,4 +93,94 @@ func (p *pageFlags) check(cmd *cobra.Command) error {
 		return usage(cmd, "--limit %d: from 1 to %d", p.limit, maxLimit)
 	}
 	return nil
+}
+
+// filterFlags are a operate.Filter on the command line.
+type filterFlags struct {
+	filter       operate.Filter
+	key          string
+	since, until string
+	ids          []string
+}
+
+func (f *filterFlags) addFlags(cmd *cobra.Command, withReason bool) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.filter.Topic, "topic", "", "`name` of the topic")
+	addScopeFlags(cmd, &f.filter)
+	if withReason {
+		flags.StringVar(&f.filter.Reason, "reason", "", "`code` of the failure, as list shows it")
+	}
+	flags.StringVar(&f.key, "key", "", `message key, as text, or \x and hex digits`)
+	flags.StringVar(&f.since, "since", "", "not before this `time`: 2h (before now), 2026-03-01, or 2026-03-01T04:05:06Z")
+	flags.StringVar(&f.until, "until", "", "before this `time`")
+	flags.StringArrayVar(&f.ids, "id", nil, "message `ID`; may be given again")
+}
+
+// read gives the filter, and whether it narrows anything.
+func (f *filterFlags) read(cmd *cobra.Command) (filter operate.Filter, narrow bool, err error) {
+	for _, name := range []string{"topic", "handler", "tenant", "reason", "key", "since", "until", "id"} {
+		narrow = narrow || cmd.Flags().Changed(name)
+	}
+	filter = f.filter
+	if cmd.Flags().Changed("key") {
+		if filter.Key, err = argtext.Key(f.key); err != nil {
+			return filter, narrow, usage(cmd, "--key: %v", err)
+		}
+	}
+	if filter.From, err = parseTime(f.since, time.Now()); err != nil {
+		return filter, narrow, usage(cmd, "--since: %v", err)
+	}
+	if filter.To, err = parseTime(f.until, time.Now()); err != nil {
+		return filter, narrow, usage(cmd, "--until: %v", err)
+	}
+	filter.IDs, err = parseIDs(cmd, f.ids)
+	return filter, narrow, err
+}
+
+func parseIDs(cmd *cobra.Command, given []string) (ids []uuid.UUID, err error) {
+	for _, text := range given {
+		found, err := identity.ParseIDs(text)
+		if err != nil {
+			return nil, usage(cmd, "%v", err)
+		}
+		ids = append(ids, found...)
+	}
+	return ids, nil
+}
+
+// parseTime reads a time, or a duration before now. Times without a zone are UTC, as they are printed.
+func parseTime(text string, now time.Time) (time.Time, error) { return argtext.Time(text, now) }
+
+// messagesJSON is a page of messages, whole.
+func messagesJSON(found []operate.Listed, next operate.Cursor) any {
+	return view.MessagesOf(found, next, view.Whole)
+}
+
+// shownHandler is a handler and, where there is one, the tenant, short enough for a table.
+func shownHandler(handler string, m *dedup.Message) string {
+	if m.Tenant != "" {
+		handler += " (" + m.Tenant + ")"
+	}
+	return terminal.Brief(handler, 40)
+}
+
+func place(m *dedup.Message) string {
+	return fmt.Sprintf("%s/%d@%d", terminal.OneLine(m.Topic), m.Partition, m.Offset)
+}
+
+// shownID is an ID that --id takes: the producer's text where it is short and plain.
+func shownID(m *dedup.Message) string {
+	plain := func(r rune) bool { return r > ' ' && r < unicode.MaxASCII && r != '\\' && r != '\'' && r != '"' }
+	if m.RawID == "" || len(m.RawID) > 40 || strings.ContainsFunc(m.RawID, func(r rune) bool { return !plain(r) }) {
+		return m.ID.String()
+	}
+	return m.RawID
+}
+
+func mapped[T, U any](list []T, f func(T) U) []U {
+	out := make([]U, len(list))
+	for i, v := range list {
+		out[i] = f(v)
+	}
+	return out
 }

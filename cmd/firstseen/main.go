@@ -22,9 +22,9 @@
 // Each has its --help. Errors are one line on standard error; exit codes are 0 for a clean end, 1 for a failure, 2 for
 // wrong usage or a wrong config.
 //
-// Files: main.go, process.go and signals.go are what commands share; run.go and run_serve.go consume; dead.go also has
-// what all commands have that look into an inbox, and list.go their lists. Each other command is in the file of its
-// name, and in those that begin with it.
+// Files: main.go has what all commands share; inspect.go, list.go and show.go what those share that look into an inbox;
+// process.go what those share that process messages. Each command is in the file of its name, and in those that begin
+// with it. How things are shown at a terminal is cmd/internal/terminal.
 package main
 
 import (

@@ -10,50 +10,53 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/firstseen/firstseen/cmd/internal/httpjson"
 	"github.com/firstseen/firstseen/cmd/internal/terminal"
 	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
-func newDeadShow(i *inspected) *cobra.Command {
-	var handler, tenant string
-	cmd := &cobra.Command{
-		Use:   "show ID",
-		Short: "Show a dead letter whole",
-		Long: `Show everything of the dead letters with that ID; there may be one for each handler. Null is shown as null, empty as
-"", text in quotes, and bytes that are no text as \x and hex digits; a value that is no text is dumped. With --json keys,
-header values and the value are texts, or base64 where they are not UTF-8.
-
-Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
-		Example: `  firstseen dead show order-4711
-  firstseen dead show order-4711 --json | jq -r '.messages[0].content.value | .base64 // (.text | @base64)' | base64 -d`,
-		Args: oneArg("ID"),
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ids, err := parseIDs(cmd, args)
-		if err != nil {
+// newShow shows all messages of an ID, which have one of the statuses. what they are called, and what is told of others,
+// is for an ID that has none.
+func newShow(i *inspected, what, told string, statuses ...operate.Status) *cobra.Command {
+	var f operate.Filter
+	cmd := &cobra.Command{Use: "show ID", Args: oneArg("ID")}
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if f.IDs, err = parseIDs(cmd, args); err != nil {
 			return err
 		}
 		return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error {
-			letters, _, err := s.Messages(ctx, operate.Listing{Status: operate.StatusDead, Limit: 100, Content: true,
-				Filter: operate.Filter{IDs: ids, Handler: handler, Tenant: tenant}})
+			found, err := findByID(ctx, s, f, statuses)
 			switch {
 			case err != nil:
 				return err
-			case len(letters) == 0:
-				return fmt.Errorf("inbox %s: no dead letter has the ID %s; `firstseen explain` tells what became of it", s.Name(),
-					args[0])
+			case len(found) == 0:
+				return fmt.Errorf("inbox %s: no %s has the ID %s; `firstseen explain` tells %s", s.Name(), what, args[0], told)
 			case i.json:
-				return printJSON(cmd.OutOrStdout(), messagesJSON(letters, ""))
+				return printJSON(cmd.OutOrStdout(), messagesJSON(found, ""))
 			}
-			return printWhole(cmd.OutOrStdout(), letters)
+			return printWhole(cmd.OutOrStdout(), found)
 		})
 	}
-	cmd.Flags().StringVar(&handler, "handler", "", "`name` of the handler")
-	cmd.Flags().StringVar(&tenant, "tenant", "", "`name` of the tenant")
+	addScopeFlags(cmd, &f)
 	return cmd
+}
+
+func addScopeFlags(cmd *cobra.Command, f *operate.Filter) {
+	cmd.Flags().StringVar(&f.Handler, "handler", "", "`name` of the handler")
+	cmd.Flags().StringVar(&f.Tenant, "tenant", "", "`name` of the tenant")
+}
+
+func findByID(ctx context.Context, s *operate.Inbox, f operate.Filter, statuses []operate.Status) (
+	found []operate.Listed, err error) {
+	for _, status := range statuses {
+		more, _, err := s.Messages(ctx, operate.Listing{Status: status, Filter: f, Limit: 100, Content: true})
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, more...)
+	}
+	return found, nil
 }
 
 func oneArg(what string) cobra.PositionalArgs {
@@ -116,21 +119,6 @@ func printFields(out io.Writer, fields [][2]string) {
 
 // indented keeps the further lines of a text in its column.
 func indented(text string) string { return strings.ReplaceAll(text, "\n", "\n\t") }
-func printJSON(out io.Writer, v any) error {
-	text, err := httpjson.Marshal(v, "  ")
-	if err == nil {
-		_, err = out.Write(text)
-	}
-	return err
-}
-
-func mapped[T, U any](list []T, f func(T) U) []U {
-	out := make([]U, len(list))
-	for i, v := range list {
-		out[i] = f(v)
-	}
-	return out
-}
 
 func quotedUnlessEmpty(text string) string {
 	if text == "" {
