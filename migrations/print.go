@@ -9,15 +9,23 @@ import (
 // Print gives the SQL of all steps for the configured schema, for those who apply migrations with a tool of
 // their own. It is plain SQL for an empty database, to be run in one transaction (psql -1); it keeps the same
 // account of versions as Up does, so that Up can go on from there.
-func Print(cfg Config) (string, error) {
+func Print(cfg Config) (string, error) { return PrintFrom(cfg, 0) }
+
+// PrintFrom is Print for a schema that has a version already: the steps above it.
+func PrintFrom(cfg Config, version int64) (string, error) {
 	schema, err := cfg.schema()
 	if err != nil {
 		return "", err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, versionTable, schema)
+	if version == 0 {
+		fmt.Fprintf(&b, versionTable, schema)
+	}
 	names, _ := fs.Glob(files, "sql/*.sql")
 	for _, n := range names {
+		if versionOf(n) <= version {
+			continue
+		}
 		text, _ := files.ReadFile(n)
 		fmt.Fprintf(&b, "\n-- %s\n%s\n", strings.TrimPrefix(n, "sql/"), upOnly(rename(string(text), schema)))
 		fmt.Fprintf(&b, "insert into %s.%s (version_id, is_applied) values (%d, true);\n", schema, VersionTable, versionOf(n))

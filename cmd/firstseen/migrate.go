@@ -107,3 +107,47 @@ func printSteps(out io.Writer, what string, steps []migrations.Step) error {
 	}
 	return nil
 }
+
+func newMigratePrint(t *target) *cobra.Command {
+	var roles bool
+	var from int64
+	cmd := &cobra.Command{
+		Use:   "print",
+		Short: "Print the SQL that `up` runs, to read or to apply by other means",
+		Long: `Print the SQL that ` + "`up`" + ` would run on an empty database: one transaction, with its entries in the table of
+versions, so that ` + "`up` and `run`" + ` find the schema that it made. With --from only the steps above that version.
+With --roles print the script that makes the roles firstseen_owner, firstseen_consumer, firstseen_operator and firstseen_retention and grants
+their rights; run it after each migration. Nothing is connected to.
+
+Exit codes: 0 printed, 1 it failed, 2 wrong usage or config.`,
+		Example: `  firstseen migrate print | psql --set ON_ERROR_STOP=1 app
+  firstseen migrate print --roles | psql --set ON_ERROR_STOP=1 app`,
+		Args: noArgs,
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if newest := migrations.Latest(); from < 0 || from > newest {
+			return usage(cmd, "--from %d is no version of the schema: the newest that this build knows is %d", from, newest)
+		}
+		_, cfg, err := t.load(false)
+		if err != nil {
+			return err
+		}
+		sql, err := printed(cfg, roles, from)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprint(cmd.OutOrStdout(), sql)
+		return err
+	}
+	cmd.Flags().BoolVar(&roles, "roles", false, "print the script for the roles instead")
+	cmd.Flags().Int64Var(&from, "from", 0, "`version` that the schema has already")
+	return cmd
+}
+
+func printed(cfg migrations.Config, roles bool, from int64) (string, error) {
+	if roles {
+		return migrations.Roles(cfg)
+	}
+	steps, err := migrations.PrintFrom(cfg, from)
+	return "begin;\n\n" + steps + "commit;\n", err
+}
