@@ -126,8 +126,9 @@ func newOffsetsShow(c *clusterOf) *cobra.Command {
   LAG        offsets from POSITION to STABLE
   OWNER      the group's member that reads it, or in brackets the process that did so last
 
-With --json one object: group, state, members, partitions; null where there is nothing. A partition's leader_epoch is that of
-the last message before POSITION, by which a log is known again.
+With --json one object: group, state, members, partitions; null where there is nothing. A partition's next_offset is POSITION,
+end_offset STABLE and high_watermark END, as in the admin API; leader_epoch is that of the last message before POSITION, by
+which a log is known again.
 
 Exit codes: 0 shown, 1 it failed, or a topic does not exist or is denied, and the others are shown; 2 wrong usage or config.`,
 		Example: `  firstseen offsets show

@@ -37,7 +37,7 @@ in Kafka. The group goes on at the lower of the two, so that nothing is skipped 
 command again then. (Where the config has on_postgres_behind: committed, it goes on at the committed offset.) A process that
 hangs and comes back later finds itself fenced.
 
-With --json one object: group, topic, dry_run, partitions with position, committed, from, to, skipped and again.` + clusterHelp + `
+With --json one object: group, topic, dry_run, partitions with next_offset, committed_offset, from, to, skipped and again.` + clusterHelp + `
 The database's role firstseen_consumer may not do this; give a login with the role firstseen_operator by --dsn.
 
 Exit codes: 0 done, or printed with --dry-run, 1 it failed or the group has members, 2 wrong usage or config.`

@@ -19,19 +19,19 @@ type Member struct {
 	Host     string `json:"host"`
 }
 
-// PartitionStanding is where a group stands in one partition.
+// PartitionStanding is where a group stands in one partition. What a Partition has too has its name.
 type PartitionStanding struct {
-	Topic       string  `json:"topic"`
-	Partition   int32   `json:"partition"`
-	Position    *int64  `json:"position" doc:"The offset to process next, in Postgres."`
-	LeaderEpoch *int32  `json:"leader_epoch" doc:"That of the last message before the position."`
-	Committed   *int64  `json:"committed" doc:"The offset that is committed to Kafka."`
-	Start       *int64  `json:"start" doc:"The first offset that Kafka has left."`
-	Stable      *int64  `json:"stable" doc:"The partition's end for readers of committed messages."`
-	End         *int64  `json:"end"`
-	Lag         *int64  `json:"lag" doc:"Offsets from the position to stable."`
-	Member      *string `json:"member" doc:"The ID of the member that reads it."`
-	Owner       *string `json:"owner" doc:"The process that acquired the position last."`
+	Topic         string  `json:"topic"`
+	Partition     int32   `json:"partition"`
+	Next          *int64  `json:"next_offset" doc:"To be processed next, in Postgres."`
+	LeaderEpoch   *int32  `json:"leader_epoch" doc:"That of the last message before next."`
+	Committed     *int64  `json:"committed_offset" doc:"To Kafka."`
+	Start         *int64  `json:"start_offset" doc:"The first that Kafka has left."`
+	End           *int64  `json:"end_offset" doc:"The last stable offset."`
+	HighWatermark *int64  `json:"high_watermark"`
+	Lag           *int64  `json:"lag" doc:"Offsets between next and end."`
+	Member        *string `json:"member" doc:"The ID of the member that reads it."`
+	Owner         *string `json:"owner" doc:"The process that acquired the position last."`
 }
 
 // StandingOf is where a group stands.
@@ -42,9 +42,9 @@ func StandingOf(group string, s *cluster.Standing) Standing {
 }
 
 func partitionStandingOf(p *cluster.PartitionStanding) PartitionStanding {
-	return PartitionStanding{Topic: p.Topic, Partition: p.Partition, Position: offset(p.Position),
-		LeaderEpoch: p.LeaderEpoch, Committed: offset(p.Committed), Start: offset(p.Earliest), Stable: offset(p.Stable),
-		End: offset(p.End), Lag: offset(p.Lag), Member: OrNull(p.Member.ID), Owner: OrNull(p.Owner)}
+	return PartitionStanding{Topic: p.Topic, Partition: p.Partition, Next: offset(p.Position),
+		LeaderEpoch: p.LeaderEpoch, Committed: offset(p.Committed), Start: offset(p.Earliest), End: offset(p.Stable),
+		HighWatermark: offset(p.End), Lag: offset(p.Lag), Member: OrNull(p.Member.ID), Owner: OrNull(p.Owner)}
 }
 
 // Reset is what moving a group means, or did.
@@ -58,8 +58,8 @@ type Reset struct {
 // ResetPartition is one partition's part of a Reset.
 type ResetPartition struct {
 	Partition int32  `json:"partition"`
-	Position  *int64 `json:"position"`
-	Committed *int64 `json:"committed"`
+	Next      *int64 `json:"next_offset"`
+	Committed *int64 `json:"committed_offset"`
 	From      *int64 `json:"from" doc:"Where the group would go on without it."`
 	To        int64  `json:"to"`
 	Skipped   int64  `json:"skipped" doc:"Offsets that no handler would ever see."`
