@@ -32,7 +32,7 @@ func TestOperatorRoleReadsRedrivesAndDiscards(t *testing.T) {
 	by := operate.By{Actor: "night shift", Why: "test"}
 
 	id := withDeadLetter(t, db)
-	letters, _, err := operate.Of(store).DeadLetters(t.Context(), operate.Filter{}, "", 10)
+	letters, _, err := operate.Of(store).Messages(t.Context(), operate.Listing{Status: operate.StatusDead, Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, letters, 1)
 	_, _, err = operate.Of(store).Conflicts(t.Context(), operate.Filter{}, "", 10)

@@ -47,7 +47,8 @@ func giveUpAndRedrive(ctx context.Context, dsn string) error {
 	if err != nil {
 		return err
 	}
-	letters, _, err := inbox.DeadLetters(ctx, operate.Filter{Topic: "orders"}, "", 10)
+	letters, _, err := inbox.Messages(ctx, operate.Listing{Status: operate.StatusDead, Limit: 10,
+		Filter: operate.Filter{Topic: "orders"}})
 	if err != nil {
 		return err
 	}

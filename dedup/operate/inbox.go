@@ -5,7 +5,7 @@
 // changed by hand is signed ([By]) and kept in the audit.
 //
 // In reading order: inbox.go; filter.go, page.go and stored.go (which messages, how they are paged and scanned),
-// messages.go (lists by status), dead.go, redrive.go (and discard), publish.go, rerun.go, conflicts.go; explain.go,
+// messages.go (lists by status), redrive.go (and discard), publish.go, rerun.go, conflicts.go; explain.go,
 // sightings.go and place.go (what is known), tell.go (the same in sentences); positions.go, replay.go, pauses.go,
 // holds.go; backlog.go and size.go (how much there is), retention.go (what is forgotten), audit.go (what was done).
 package operate

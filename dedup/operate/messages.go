@@ -31,7 +31,7 @@ var Statuses = []Status{StatusPending, StatusFailed, StatusProcessed, StatusDead
 type Listing struct {
 	// Status is required.
 	Status Status
-	// Filter narrows them. Its times bound DiedAt for dead letters, and else ReceivedAt. Its Reason does not count for
+	// Filter narrows them. Its times bound At for dead letters, and else ReceivedAt. Its Reason does not count for
 	// processed messages, which have none.
 	Filter Filter
 	// After is the cursor of the page before, of the same status. Zero: the first page.
@@ -149,7 +149,7 @@ func (from statusList) statement(inbox string, l Listing) (sql string, args []an
 	if l.Content {
 		content = "m.key, m.headers, m.payload"
 	}
-	sql = `select s.inbox, s.handler, s.tenant, m.message_id, m.raw_id, m.topic, m."partition", m."offset", ` + timestampColumn + `, ` + content +
+	sql = `select s.inbox, s.handler, s.tenant, ` + placeColumns + `, ` + content +
 		`, m.received_at, m.attempts, m.seq, ` + bytesColumn + `, ` + from.columns + ` from ` + from.from + c.where() +
 		` order by ` + from.at + ` desc, m.seq desc` + c.limit(l.Limit)
 	return sql, c.args, nil

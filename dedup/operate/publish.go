@@ -9,7 +9,41 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/internal/db"
 )
+
+// DeadLetter is a message that was given up: byte for byte as it came, with why.
+type DeadLetter struct {
+	Inbox, Handler string
+	// Message is as a handler would get it. Its Tenant completes the scope.
+	Message dedup.Message
+	// ReceivedAt is when its ID was first seen, DiedAt when it was given up, the last time.
+	ReceivedAt, DiedAt time.Time
+	// Attempts is how often its handler failed on it since it was last redriven.
+	Attempts int
+	// Reason is a short code and Error the text of the last failure, empty where there was none.
+	Reason, Error string
+}
+
+var deadSQL = `
+select s.inbox, s.handler, s.tenant, ` + messageColumns + `,
+	m.received_at, m.died_at, m.attempts, m.reason, m.error
+from firstseen.dead_letters m
+join firstseen.scopes s using (scope_id)`
+
+func scanDead(row pgx.CollectableRow) (d DeadLetter, err error) {
+	var content contentRow
+	var text *string
+	err = row.Scan(append(append([]any{&d.Inbox, &d.Handler, &d.Message.Tenant}, content.columns(&d.Message)...),
+		&d.ReceivedAt, &d.DiedAt, &d.Attempts, &d.Reason, &text)...)
+	if err != nil {
+		return d, err
+	}
+	d.Error = db.Deref(text)
+	return d, content.into(&d.Message)
+}
 
 // Fate is what became of a dead letter that was to be published.
 type Fate uint8

@@ -56,6 +56,16 @@ func (in *Inbox) CountRedrive(ctx context.Context, f Filter) (n int, err error) 
 	return n, err
 }
 
+// CountDeadLetters counts what a Redrive or Discard with the same filter would find.
+func (in *Inbox) CountDeadLetters(ctx context.Context, f Filter) (n int, err error) {
+	c := f.conditions(in.db.Inbox, "m.died_at")
+	sql := `select count(*) from firstseen.dead_letters m join firstseen.scopes s using (scope_id)` + c.where()
+	if err := in.db.Pool.QueryRow(ctx, in.db.SQL(sql), c.args...).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count dead letters of inbox %s: %w", in.db.Inbox, err)
+	}
+	return n, nil
+}
+
 // NoIDError says that dead letters can't be redriven because no message ID was found for them: they lie under the ID
 // of their place. Redriven they would take effect under that one, and once more when their producer sends them
 // again.

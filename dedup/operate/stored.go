@@ -35,15 +35,15 @@ with seen as materialized (
 	from firstseen.message_dedup d
 	join firstseen.scopes s using (scope_id)
 	where d.scope_id = $1 and d.message_id = $2::text::uuid)
-select seen.tenant, m.message_id, m.raw_id, m.topic, m."partition", m."offset", ` + timestampColumn + `, m.key, m.headers, m.payload,
+select seen.tenant, ` + messageColumns + `,
 	m.received_at, m.attempts, 1, m.parked_at, m.reason, m.error, m.lane
 from seen join firstseen.parked m using (scope_id, message_id)
 union all
-select seen.tenant, m.message_id, m.raw_id, m.topic, m."partition", m."offset", ` + timestampColumn + `, m.key, m.headers, m.payload,
+select seen.tenant, ` + messageColumns + `,
 	m.received_at, m.attempts, 2, m.died_at, m.reason, m.error, m.lane
 from seen join firstseen.dead_letters m using (scope_id, message_id)
 union all
-select seen.tenant, m.message_id, m.raw_id, m.topic, m."partition", m."offset", ` + timestampColumn + `, m.key, m.headers, m.payload,
+select seen.tenant, ` + messageColumns + `,
 	m.received_at, m.attempts, 0, m.processed_at, null, null, null
 from seen join firstseen.inbox m on m.received_at = seen.first_seen_at
 	and m.scope_id = seen.scope_id and m.message_id = seen.message_id
@@ -89,6 +89,12 @@ func (r *stateRow) into(m *Stored) {
 // timestampColumn is that of a row m.
 var timestampColumn = db.TimestampNumber("m.produced_at", "m.raw_timestamp")
 
+// messageColumns are those of a row m that a contentRow takes.
+var messageColumns = placeColumns + `, m.key, m.headers, m.payload`
+
+// placeColumns are those but key, headers and payload.
+var placeColumns = `m.message_id, m.raw_id, m.topic, m."partition", m."offset", ` + timestampColumn
+
 // contentRow takes the columns of a stored message that can be null or are encoded.
 type contentRow struct {
 	raw       *string
@@ -98,7 +104,7 @@ type contentRow struct {
 	headers   []byte
 }
 
-// columns are where message_id, raw_id, topic, partition, offset, timestampColumn, key, headers and payload go.
+// columns are where messageColumns go.
 func (c *contentRow) columns(m *dedup.Message) []any {
 	return []any{&m.ID, &c.raw, &m.Topic, &c.partition, &c.offset, &c.timestamp, &m.Key, &c.headers, &m.Value}
 }

@@ -111,7 +111,8 @@ func deadWaiting(ctx context.Context, p *target, r *report) error {
 	if err != nil {
 		return err
 	}
-	old, _, err := p.inbox.DeadLetters(ctx, operate.Filter{To: p.now().Add(-p.limits.dead)}, "", 1)
+	old, _, err := p.inbox.Messages(ctx, operate.Listing{Status: operate.StatusDead, Limit: 1,
+		Filter: operate.Filter{To: p.now().Add(-p.limits.dead)}})
 	for _, b := range backlog {
 		switch {
 		case b.Dead >= many:
