@@ -202,6 +202,16 @@ func TestWhatIsParkedWakesEveryHandlerOfItsTopicAtOnce(t *testing.T) {
 	b.delivered(3)
 }
 
+func TestABatchOfWhichNothingIsParkedWakesNobody(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.processor(nil, Registration{Name: "h", Handler: Each(newObedient("h"))})
+	b.process(p, b.messages("k=v"))
+	require.Empty(t, p.wakes.attached)
+	b.process(p, b.messages("k=fail:1"))
+	require.Len(t, p.wakes.attached, 1)
+}
+
 func TestBigMessagesAreWrittenDownInPortions(t *testing.T) {
 	t.Parallel()
 	b, c, all := newBench(t), &calls{}, make(chan struct{})

@@ -179,6 +179,40 @@ func TestAKillersLastAttemptWaitsUntilNobodyElseIsAtWork(t *testing.T) {
 	require.Equal(t, 2, b.count(`select attempts from firstseen.inbox`), "the two that it has died in, or so it seemed")
 }
 
+// Else a message that is tried alone in the process would not be.
+func TestWhoeverCallsAHandlerIsAtWork(t *testing.T) {
+	t.Parallel()
+	var atWork []bool
+	ask := func(p *Processor) {
+		nobody := p.work.atWork.TryLock()
+		if nobody {
+			p.work.atWork.Unlock()
+		}
+		atWork = append(atWork, !nobody)
+	}
+	b := newBench(t)
+	var p *Processor
+	h := newObedient("h")
+	p = b.processor(nil, Registration{Name: "h", Handler: Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+		ask(p)
+		return h.Handle(ctx, tx, m)
+	}))})
+	b.process(p, b.messages("k=fail:1"))
+	b.drain(p)
+	require.Equal(t, []bool{true, true}, atWork, "in a batch, and then in a lane")
+
+	atWork = nil
+	var c calls
+	p = b.processor(nil, Registration{Name: "hook", Detached: c.noting(func(context.Context, dedup.Message) error {
+		ask(p)
+		return nil
+	})})
+	b.process(p, b.messages("k=v"))
+	lanes(t, p)
+	b.delivered(2)
+	require.Equal(t, []bool{true}, atWork, "in a call without a transaction")
+}
+
 func TestAnAttemptWhosePostgresWasRestartedIsNone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
