@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/consumer/internal/wait"
@@ -15,7 +14,7 @@ func (w *worker) obstacle() (wait func()) {
 	switch {
 	case paused:
 		return w.waitWhilePaused
-	case w.isFull():
+	case w.parked.Full(w.session.ctx):
 		return w.waitForRoom
 	}
 	return nil
@@ -42,40 +41,13 @@ func (w *worker) waitWhilePaused() {
 	}
 }
 
-// parkedCheck is the time between two counts of a partition's parked messages.
-const parkedCheck = 2 * time.Second
-
-// isFull says that too many of the partition's messages are parked: a handler that fails on everything is an outage,
-// not a reason for an endless table. They are counted now and then while there are any.
-func (w *worker) isFull() bool {
-	s, most := w.session, w.session.c.cfg.MaxParked
-	if w.parkedSince.IsZero() || w.parked <= most && time.Since(w.parkedSince) < parkedCheck {
-		return false
-	}
-	n, err := s.c.processor.Store().Unfinished(s.ctx, w.partition.Topic, w.partition.Partition, most+1)
-	if err != nil {
-		w.parkedSince, w.parked = time.Now(), 0 // the next batch will meet the same trouble, and say so
-		return false
-	}
-	w.parked = n
-	switch {
-	case n > most:
-		return true
-	case n == 0:
-		w.parkedSince = time.Time{}
-	default:
-		w.parkedSince = time.Now()
-	}
-	return false
-}
-
 // waitForRoom waits until fewer messages are parked.
 func (w *worker) waitForRoom() {
-	for full := true; full; full = w.isFull() {
+	for full := true; full; full = w.parked.Full(w.session.ctx) {
 		w.partition.WaitFor(holding.As(HeldMaxParked, fmt.Errorf("%d messages are parked or more, at most %d may be",
-			w.parked, w.session.c.cfg.MaxParked)))
+			w.parked.N, w.parked.Most)))
 		w.yield()
-		if !wait.Sleep(w.session.ctx, parkedCheck) {
+		if !wait.Sleep(w.session.ctx, holding.ParkedCheck) {
 			return
 		}
 	}

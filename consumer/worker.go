@@ -7,6 +7,7 @@ import (
 
 	"github.com/firstseen/firstseen/consumer/internal/crashguard"
 	"github.com/firstseen/firstseen/consumer/internal/fetch"
+	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
@@ -27,16 +28,16 @@ type worker struct {
 	size     int             // their keys, values and headers
 	limit    int             // messages a batch; lowered where batches take too long
 
-	guard       *crashguard.Guard // nil: nothing has failed, and batches go straight to the Processor
-	yielded     bool              // nothing is fetched for it while it waits
-	parked      int               // messages at most, as counted last and parked since by this worker
-	parkedSince time.Time         // when the parked messages were counted last; zero: none were parked
+	guard   *crashguard.Guard // nil: nothing has failed, and batches go straight to the Processor
+	yielded bool              // nothing is fetched for it while it waits
+	parked  holding.Parked
 }
 
 func newWorker(s *session, p *fetch.Partition) *worker {
 	return &worker{session: s, partition: p, log: s.log.With("partition", p.String()), limit: s.c.cfg.MaxBatch,
-		telemetry:   s.c.telemetry.batches(p.TopicPartition),
-		parkedSince: time.Unix(0, 0)} // count first: owners before may have left as many as there may be
+		telemetry: s.c.telemetry.batches(p.TopicPartition),
+		parked: holding.Parked{Store: s.c.processor.Store(), Topic: p.Topic, Partition: p.Partition,
+			Most: s.c.cfg.MaxParked, N: 1}} // owners before may have left as many as there may be
 }
 
 func (w *worker) run() {
@@ -145,9 +146,7 @@ func (w *worker) attempt(n int, next int64) error {
 	if err != nil {
 		return err
 	}
-	if w.parked += result.Parked; result.Parked > 0 && w.parkedSince.IsZero() {
-		w.parkedSince = time.Now()
-	}
+	w.parked.Add(result.Parked)
 	if result.Conflicts > 0 {
 		w.log.Warn("messages came under IDs that were seen with another content; the first ones stand", "conflicts",
 			result.Conflicts)

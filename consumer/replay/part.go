@@ -28,9 +28,8 @@ type part struct {
 	log      *slog.Logger
 	hold     *holds.Place
 
-	limit  int       // messages a batch; lowered where batches take too long
-	looked time.Time // when the parked messages were counted last
-	parked int       // how many of them there are, as far as is known
+	limit  int // messages a batch; lowered where batches take too long
+	parked holding.Parked
 }
 
 // process takes a page to its end, in batches.
@@ -44,7 +43,7 @@ func (p *part) process(ctx context.Context, ms []dedup.Message, next int64) erro
 			Replayed: true})
 		if err == nil {
 			p.limit = min(p.limit+max(1, p.limit/8), p.reader.cfg.MaxBatch)
-			p.parked += r.Parked
+			p.parked.Add(r.Parked)
 			p.hold.End()
 			retry = wait.NewBackoff()
 		} else if n, to, err = p.recover(ctx, err, ms, n, next, retry); err != nil {
@@ -90,9 +89,6 @@ func (p *part) recover(ctx context.Context, failure error, ms []dedup.Message, n
 	return 0, p.position.Next, nil
 }
 
-// parkedLook is the time between two counts of a partition's parked messages.
-const parkedLook = 2 * time.Second
-
 // parkedPatience is how long a replay waits for parked messages of which none is settled.
 const parkedPatience = 5 * time.Minute
 
@@ -102,24 +98,18 @@ var errParkedStay = fmt.Errorf("too many messages are parked, and none was settl
 
 // hasRoom waits while too many of the partition's messages are parked, and says whether the replay is to go on.
 func (p *part) hasRoom(ctx context.Context) bool {
-	most, least := p.cfg.MaxParked, -1
-	for since := time.Now(); p.parked > 0 && (p.parked > most || time.Since(p.looked) >= parkedLook); {
-		n, err := p.processor.Store().Unfinished(ctx, p.state.Topic, p.at.Partition, most+1)
-		if p.looked = time.Now(); err != nil {
-			return ctx.Err() == nil // the next batch will meet the same trouble, and say so
-		}
-		if p.parked = n; n <= most {
-			break
-		}
-		if least < 0 || n < least {
+	least := 0
+	for since := time.Now(); p.parked.Full(ctx); {
+		n := p.parked.N
+		if least == 0 || n < least {
 			least, since = n, time.Now()
 		}
 		if time.Since(since) > parkedPatience {
 			return false
 		}
 		p.hold.Wait(consumer.HeldMaxParked, fmt.Errorf("%d messages are parked or more, at most %d may be; "+
-			"`firstseen run` works on them", n, most))
-		if !wait.Sleep(ctx, parkedLook) {
+			"`firstseen run` works on them", n, p.parked.Most))
+		if !wait.Sleep(ctx, holding.ParkedCheck) {
 			return false
 		}
 	}

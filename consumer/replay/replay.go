@@ -189,6 +189,8 @@ func (j *job) acquire(ctx context.Context) error {
 		at.Next = position.Next
 		log := j.log.With("partition", at.Partition)
 		part := &part{job: j, position: position, at: at, log: log, limit: j.reader.cfg.MaxBatch,
+			parked: holding.Parked{Store: j.processor.Store(), Topic: j.state.Topic, Partition: at.Partition,
+				Most: j.cfg.MaxParked},
 			hold: j.reader.holds.Place(holds.ReplayKind,
 				fmt.Sprintf("%s of %s/%d", j.cfg.Name, j.state.Topic, at.Partition))}
 		part.guard = cmp.Or(
