@@ -79,25 +79,20 @@ select (select count(*) from clash), (select count(*) from clash where seen_at >
 from worst w`
 
 // clashes looks at the conflicts.
-func (p *target) clashes(ctx context.Context) (c clashes, err error) {
-	err = p.lookOne(ctx, clashesSQL, []any{p.Inbox, 20_000}, &c.Copies, &c.Recent, &c.Worst, &c.WorstCopies)
-	return c, err
+func (p *target) clashes(ctx context.Context) (clashes, error) {
+	return oneByIndex[clashes](ctx, p, clashesSQL, p.Inbox, 20_000)
 }
 
-// lookOne reads one row of the store's schema; no row leaves what into points to alone.
-func (p *target) lookOne(ctx context.Context, sql string, args []any, into ...any) error {
-	err := p.lookWithout(ctx, byIndex, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, p.inSchema(sql), args...)
-		if err != nil {
-			return err
-		}
-		_, err = pgx.ForEachRow(rows, into, func() error { return nil })
-		return err
-	})
+// oneByIndex reads one row, by an index; its zero value where there is none.
+func oneByIndex[T any](ctx context.Context, p *target, sql string, args ...any) (found T, err error) {
+	rows, err := lookAll(ctx, p, byIndex, pgx.RowToStructByPos[T], sql, args...)
 	if err != nil {
-		return fmt.Errorf("look into inbox %s: %w", p.Inbox, err)
+		return found, fmt.Errorf("look into inbox %s: %w", p.Inbox, err)
 	}
-	return nil
+	if len(rows) > 0 {
+		found = rows[0]
+	}
+	return found, nil
 }
 
 // lookAll reads all rows of a query, without some of the planner's ways.

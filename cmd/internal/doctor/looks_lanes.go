@@ -35,9 +35,8 @@ select (select count(*) from overdue), coalesce((select min(due_at) from overdue
 	(select count(*) from deadly), coalesce((select max(claims) from deadly), 0)`
 
 // stuck looks for lanes that have been due for longer than wait, and for lanes that are claimed again and again.
-func (p *target) stuck(ctx context.Context, wait time.Duration) (f stuck, err error) {
-	err = p.lookOne(ctx, stuckSQL, []any{p.Inbox, wait.Seconds()}, &f.Overdue, &f.Since, &f.Deadly, &f.Claims)
-	return f, err
+func (p *target) stuck(ctx context.Context, wait time.Duration) (stuck, error) {
+	return oneByIndex[stuck](ctx, p, stuckSQL, p.Inbox, wait.Seconds())
 }
 
 // waiting are the messages that a handler could not handle because of something that it needs: counted up to 10,000 in
@@ -88,7 +87,6 @@ select (select count(*) from waiting), coalesce((select min(died_at) from waitin
 	(select count(*) from newest where published_at = 'infinity')`
 
 // publication looks for dead letters that are not in the dead letter topic and died longer than wait ago.
-func (p *target) publication(ctx context.Context, wait time.Duration) (f publication, err error) {
-	err = p.lookOne(ctx, publicationSQL, []any{p.Inbox, wait.Seconds()}, &f.Waiting, &f.Since, &f.Refused)
-	return f, err
+func (p *target) publication(ctx context.Context, wait time.Duration) (publication, error) {
+	return oneByIndex[publication](ctx, p, publicationSQL, p.Inbox, wait.Seconds())
 }

@@ -112,7 +112,7 @@ select coalesce(sum(copies), 0)::bigint, coalesce(sum(ids - 1), 0)::bigint from 
 
 // repeats compares the last messages of the schema, up to limit.
 func (p *target) repeats(ctx context.Context, limit int) (r repeats, err error) {
-	err = p.lookWithout(ctx, []string{"enable_seqscan", "enable_bitmapscan"}, func(tx pgx.Tx) error {
+	err = p.lookWithout(ctx, byIndex, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, p.inSchema(repeatsSQL), p.Inbox, limit).Scan(&r.Messages, &r.Repeated)
 	})
 	if err != nil {
@@ -143,7 +143,7 @@ limit 1000`
 // handlerAges lists the handlers of all inboxes of the schema, those that came first first, up to a thousand; the
 // newest messages are up to limit.
 func (p *target) handlerAges(ctx context.Context, limit int) (found []handlerAge, err error) {
-	found, err = lookAll(ctx, p, []string{"enable_seqscan", "enable_bitmapscan"}, pgx.RowToStructByPos[handlerAge],
+	found, err = lookAll(ctx, p, byIndex, pgx.RowToStructByPos[handlerAge],
 		handlerAgesSQL, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list the handlers of schema %s: %w", p.Schema, err)
@@ -156,13 +156,11 @@ const countedOfDefault = 10_000
 
 // strayRows counts the messages in the inbox's default partition, up to 10,000: their day had no partition when they
 // came.
-func (p *target) strayRows(ctx context.Context) (n int64, err error) {
-	err = p.lookWithout(ctx, nil, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, p.inSchema(`select count(*) from (select from firstseen.inbox_default limit $1) d`),
-			countedOfDefault).Scan(&n)
-	})
+func (p *target) strayRows(ctx context.Context) (int64, error) {
+	found, err := one[struct{ Rows int64 }](ctx, p,
+		`select count(*) from (select from firstseen.inbox_default limit $1) d`, countedOfDefault)
 	if err != nil {
 		return 0, fmt.Errorf("count the rows of the inbox's default partition: %w", err)
 	}
-	return n, nil
+	return found.Rows, nil
 }
