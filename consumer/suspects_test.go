@@ -328,6 +328,26 @@ func TestABatchIsHalvedAfterATimeOutInItsCommit(t *testing.T) {
 	require.Zero(t, s.count(`select sum(attempts) from firstseen.inbox`))
 }
 
+// No handler has anything to do with it.
+func TestABatchIsHalvedAfterATimeOutOfOurOwnStatements(t *testing.T) {
+	t.Parallel()
+	for name, table := range map[string]string{"accept": "message_dedup", "commit": "inbox"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, consumertest.NewFake(t).Addr, 1)
+			s.exec(`create function slow() returns trigger language plpgsql as $$ begin perform pg_sleep(.02); return null; end $$;
+				create trigger slow after insert on firstseen.` + table + ` for each row execute function slow()`)
+			s.rogues(200, nil)
+			s.exec(`alter database ` + s.text(`select current_database()`) + ` set statement_timeout = '1s'`)
+			stop := s.start(s.consumerOf(effect("effect"), nil))
+			s.allSettled(200)
+			stop()
+			s.requireOnce(200)
+			require.Zero(t, s.count(`select sum(attempts) from firstseen.inbox`))
+		})
+	}
+}
+
 // The killer dies for the handler whose doing it is: the other one, which has other attempts, is done with the
 // message.
 func TestAKillerWithTwoHandlersIsGivenUpByTheOneThatDies(t *testing.T) {

@@ -101,6 +101,25 @@ func (b *bench) suspected(handle func() error) *Processor {
 	return p
 }
 
+// Each of them may be the one that dies over it.
+func TestABatchThatIsSetApartReachesNoneOfItsHandlers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	one, two := newObedient("one"), newObedient("two")
+	p := b.processor(nil, Registration{Name: "one", Handler: Each(one)}, Registration{Name: "two", Handler: Each(two)})
+	batch := b.batch(b.messages("k=ok"))
+	batch.Apart = true
+	result, err := p.Process(t.Context(), batch)
+	require.NoError(t, err)
+	require.Equal(t, Result{Parked: 2}, result)
+	require.Empty(t, one.tries)
+	require.Empty(t, two.tries)
+	require.Equal(t, 2, b.count(`select count(*) from firstseen.lanes where claims > 0`), "each is handled by itself")
+	b.drain(p)
+	require.Len(t, one.tries, 1)
+	require.Len(t, two.tries, 1)
+}
+
 func (b *bench) claimSuspect(p *Processor) []dedup.Claim {
 	b.t.Helper()
 	b.exec(`update firstseen.lanes set due_at = now() - interval '1 s'`)
