@@ -170,6 +170,27 @@ func TestScopesAreMadeInTheirOrder(t *testing.T) {
 	require.Equal(t, 2, s.count(`select count(*) from firstseen.scopes where handler in ('a', 'b')`))
 }
 
+func TestScopeThatTwoMakeAtOnceIsOne(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	other, err := s.admin.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = other.Rollback(context.Background()) }()
+	var made int32
+	require.NoError(t, other.QueryRow(t.Context(),
+		`insert into firstseen.scopes (inbox, handler, tenant) values ('test', 'a', '') returning scope_id`).Scan(&made))
+	var found []int32
+	var resolving errgroup.Group
+	resolving.Go(func() (err error) {
+		found, err = s.store.Scopes(context.Background(), []dedup.ScopeKey{{Handler: "a"}})
+		return err
+	})
+	awaitLockWait(t, s.admin)
+	require.NoError(t, other.Commit(t.Context()))
+	require.NoError(t, resolving.Wait())
+	require.Equal(t, []int32{made}, found)
+}
+
 // asTheyLie has rows come in the order that they were written in, where nothing sorts them.
 const asTheyLie = `set local enable_indexscan = off; set local enable_bitmapscan = off`
 
@@ -177,24 +198,34 @@ const beginSQL = `select firstseen.begin_topic('consumer', 'orders', null, array
 
 func TestTopicThatTwoBeginAtOnceIsTheFirstOnes(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
-	first, err := s.admin.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = first.Rollback(context.Background()) }()
-	_, err = first.Exec(t.Context(), beginSQL, 5)
-	require.NoError(t, err)
-	var begun bool
-	var second errgroup.Group
-	second.Go(func() (err error) {
-		begun, err = s.store.Begin(context.Background(), "consumer", "orders", uuid.Nil, map[int32]int64{0: 7, 1: 7},
-			nil)
-		return err
-	})
-	awaitLockWait(t, s.admin)
-	require.NoError(t, first.Commit(t.Context()))
-	require.NoError(t, second.Wait())
-	require.False(t, begun)
-	require.Equal(t, 10, s.count(`select sum(next_offset) from firstseen.positions`))
+	for name, there := range map[string]string{
+		"new positions": `select`,
+		"positions without an offset": `insert into firstseen.positions (consumer, topic, "partition")
+			values ('consumer', 'orders', 0), ('consumer', 'orders', 1)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			s.exec(there)
+			first, err := s.admin.Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { _ = first.Rollback(context.Background()) }()
+			_, err = first.Exec(t.Context(), beginSQL, 5)
+			require.NoError(t, err)
+			var begun bool
+			var second errgroup.Group
+			second.Go(func() (err error) {
+				begun, err = s.store.Begin(context.Background(), "consumer", "orders", uuid.Nil,
+					map[int32]int64{0: 7, 1: 7}, nil)
+				return err
+			})
+			awaitLockWait(t, s.admin)
+			require.NoError(t, first.Commit(t.Context()))
+			require.NoError(t, second.Wait())
+			require.False(t, begun)
+			require.Equal(t, 10, s.count(`select sum(next_offset) from firstseen.positions`))
+		})
+	}
 }
 
 func TestPositionsOfATopicAreBegunInTheirOrder(t *testing.T) {
