@@ -151,9 +151,12 @@ func (p *Postgres) Lookup(ctx context.Context, e Entry) (found Finding, err erro
 // Somebody may be making the same row at this moment, but in a transaction that is as short.
 const limitsSQL = `select set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '1s', true)`
 
+// insertSQL looks first: on conflict alone would wait for who holds the row. Fences begin at the time, so that they grow
+// also where an earlier row of the key was swept.
 const insertSQL = `
-insert into firstseen.idempotency (id, key_hash, tenant, scope, route, fingerprint, expires_at)
-values ($1, $2, $3, $4, $5, $6, now() + $7::interval)
+insert into firstseen.idempotency (id, key_hash, tenant, scope, route, fingerprint, expires_at, fence)
+select $1, $2, $3, $4, $5, $6, now() + $7::interval, extract(epoch from now()) * 1000000
+where not exists (select from firstseen.idempotency where id = $1)
 on conflict (id) do nothing`
 
 func (p *Postgres) queueInsert(q *pgx.Batch, e Entry, ttl time.Duration) {

@@ -216,6 +216,33 @@ func TestTwinHoldsNoConnectionWhileItWaits(t *testing.T) {
 	s.left(1, 1)
 }
 
+// It would be told so after a second, the time limit for a lock, if it waited for the row that the first one holds.
+func TestTwinInAnotherProcessWaitsForNoLock(t *testing.T) {
+	s := newStage(t)
+	started, finish := make(chan struct{}), make(chan struct{})
+	orders := s.inTransaction(func(w http.ResponseWriter, r *http.Request) {
+		started <- struct{}{}
+		<-finish
+		s.create(w, r)
+	})
+	first := make(chan answer, 1)
+	go func() {
+		got, _ := orders.try("k", "/orders", `{}`)
+		first <- got
+	}()
+	<-started
+	elsewhere := s.inTransaction(s.create)
+	fastest := time.Hour
+	for range 5 {
+		asked := time.Now()
+		require.Equal(t, idempotency.CodeInProgress, elsewhere.post("k", `{}`).code())
+		fastest = min(fastest, time.Since(asked))
+	}
+	close(finish)
+	require.Equal(t, http.StatusCreated, (<-first).status)
+	require.Less(t, fastest, time.Second)
+}
+
 func TestTransactionIsOutOfReachWhenTheRequestIsOver(t *testing.T) {
 	s := newStage(t)
 	var kept pgx.Tx

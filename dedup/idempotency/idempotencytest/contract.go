@@ -39,6 +39,7 @@ func TestStore(t *testing.T, kit Kit) {
 		"CompleteTwice":                  completeTwice,
 		"ExpiredIsNeverUsed":             expiredIsNeverUsed,
 		"SweepTakesExpiredOnly":          sweepTakesExpiredOnly,
+		"FencesGrowAfterASweep":          fencesGrowAfterASweep,
 		"AnswerKeepsItsBytes":            answerKeepsItsBytes,
 	} {
 		t.Run(name, func(t *testing.T) { test(&suite{T: t, kit: kit, store: kit.New(t)}) })
@@ -258,6 +259,20 @@ func sweepTakesExpiredOnly(s *suite) {
 	}
 	s.want(Entry("young", "a"), idempotency.Matching)
 	s.want(Entry("0", "a"), idempotency.InProgress)
+}
+
+// An owner that comes back after its key was forgotten is refused, too.
+func fencesGrowAfterASweep(s *suite) {
+	e := Entry("k", "a")
+	old := s.claim(e)
+	s.kit.Pass(s.T, s.store, ttl+time.Second)
+	if n, err := s.store.Sweep(s.Context(), 10); err != nil || n != 1 {
+		s.Fatalf("swept %d, %v; want 1", n, err)
+	}
+	if fence := s.claim(e); fence <= old {
+		s.Fatalf("fence %d after %d", fence, old)
+	}
+	s.lost(s.store.Complete(s.Context(), e.ID, old, created))
 }
 
 func answerKeepsItsBytes(s *suite) {

@@ -18,6 +18,7 @@ type Memory struct {
 
 	mu      sync.Mutex
 	records map[idempotency.ID]*record
+	fence   int64 // the last one
 }
 
 var _ idempotency.Store = (*Memory)(nil)
@@ -82,7 +83,8 @@ func (m *Memory) Claim(_ context.Context, e idempotency.Entry, lease, ttl time.D
 		}
 		m.records[e.ID] = r
 	}
-	*r = record{fingerprint: e.Fingerprint, fence: r.fence + 1, leaseUntil: m.now().Add(lease), expiresAt: m.now().Add(ttl)}
+	m.fence++
+	*r = record{fingerprint: e.Fingerprint, fence: m.fence, leaseUntil: m.now().Add(lease), expiresAt: m.now().Add(ttl)}
 	return r.fence, idempotency.Finding{}, nil
 }
 
