@@ -1,6 +1,7 @@
 package idempotency_test
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -9,5 +10,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if spec := os.Getenv(childSpec); spec != "" {
+		os.Exit(runChild(spec))
+	}
 	goleak.VerifyTestMain(deduptest.Wrap(m))
 }
