@@ -180,11 +180,13 @@ func TestRunWaitsForPostgresAndEndsWhileItWaits(t *testing.T) {
 
 func TestRunMigratesFirstWhereAsked(t *testing.T) {
 	s := newShop(t, booking)
-	dsn := deduptest.NewDatabase(t)
-	p := start(t, s.config(dsn), "run", "--migrate")
-	require.Equal(t, exitFailure, p.exit())
-	require.Contains(t, p.log.String(), "schema migrated")
-	require.Contains(t, p.log.String(), "function billing.book_order: there is none of that name")
+	for _, schema := range []string{"firstseen", "seen"} {
+		config := strings.Replace(s.config(deduptest.NewDatabase(t)), "postgres: {", "postgres: {schema: "+schema+", ", 1)
+		p := start(t, config, "run", "--migrate")
+		require.Equal(t, exitFailure, p.exit())
+		require.Contains(t, p.log.String(), "schema migrated")
+		require.Contains(t, p.log.String(), "function billing.book_order: there is none of that name")
+	}
 }
 
 func TestCheckConnectsNowhereAndShowsNoSecret(t *testing.T) {
@@ -238,11 +240,14 @@ func TestRunKeepsToTheSchemaOfTheConfig(t *testing.T) {
 	_, err = s.db.Pool.Exec(t.Context(), `drop schema firstseen cascade; `+strings.ReplaceAll(booking, "firstseen.", "seen."))
 	require.NoError(t, err)
 	s.produce(0, 3)
-	start(t, strings.Replace(s.config(s.db.DSN), "postgres: {", "postgres: {schema: seen, ", 1), "run")
+	p := start(t, strings.Replace(s.config(s.db.DSN), "postgres: {", "postgres: {schema: seen, ", 1)+
+		"retention: {inbox: 1d}\n", "run")
 	eventually(t, func() bool { return s.booked() == 3 })
 	var n int
 	require.NoError(t, s.db.Pool.QueryRow(t.Context(), `select count(*) from seen.inbox`).Scan(&n))
 	require.Equal(t, 3, n)
+	_, stderr, code := command(t, "retention", "plan", "--config", p.config)
+	require.Equal(t, exitOK, code, stderr)
 }
 
 // The database is out of reach, so that nothing else has to be started: the config is followed from the first line on.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/identity"
 )
 
@@ -34,9 +35,8 @@ func TestConsumerGetsWhatTheConfigSays(t *testing.T) {
 		HeartbeatInterval: time.Second, JoinBackoff: 2 * time.Second,
 		DrainTimeout: 10 * time.Second, CommitInterval: 3 * time.Second, MetadataInterval: 4 * time.Second, Logger: log,
 	}, got)
-	require.Equal(t, "shared", c.Store().Inbox)
-	require.Equal(t, "seen", c.Store().Schema)
-	require.Equal(t, c.Timeouts.Handler+c.Timeouts.Postgres, c.Store().IdleAfter, "no longer than a handler may take")
+	require.Equal(t, dedup.Config{Inbox: "shared", Schema: "seen", AnswerTimeout: c.Timeouts.Postgres,
+		IdleAfter: c.Timeouts.Handler + c.Timeouts.Postgres}, c.Store(), "idle no longer than a handler may take")
 }
 
 func TestPoolHasAConnectionForEachTransactionAndMore(t *testing.T) {
@@ -54,6 +54,14 @@ func TestPoolHasAConnectionForEachTransactionAndMore(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 12, pool.MaxConns)
 	require.Equal(t, pgx.QueryExecModeCacheDescribe, pool.ConnConfig.DefaultQueryExecMode)
+}
+
+func TestPoolKnowsHowLongPostgresMayBeSilent(t *testing.T) {
+	c, err := loadText(t, minimal, "FIRSTSEEN_TIMEOUTS_POSTGRES=4s")
+	require.NoError(t, err)
+	pool, err := c.Pool()
+	require.NoError(t, err)
+	require.Equal(t, 4*time.Second, pool.ConnConfig.ConnectTimeout)
 }
 
 func TestTLSReachesTheConsumer(t *testing.T) {
