@@ -66,12 +66,14 @@ func (c *childService) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Addr: c.Addr, Handler: middleware.Handler(http.HandlerFunc(c.create)), ReadHeaderTimeout: time.Minute}
+	server := &http.Server{Addr: c.Addr, Handler: middleware.Handler(http.HandlerFunc(c.create)),
+		ReadHeaderTimeout: time.Minute}
 	return server.ListenAndServe()
 }
 
 func (c *childService) middleware(store *idempotency.Postgres) (*idempotency.Middleware, error) {
-	cfg := idempotency.Config{Caller: idempotency.OneCaller, Wait: 2 * time.Second, WorkTime: 2 * time.Second, Lease: time.Second,
+	cfg := idempotency.Config{Caller: idempotency.OneCaller, Wait: 2 * time.Second,
+		WorkTime: 2 * time.Second, Lease: time.Second,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))}
 	if c.Claimed {
 		return idempotency.Claimed(store, cfg)

@@ -69,11 +69,11 @@ func TestServiceKilledAgainAndAgainAnswersAllTwinsAlike(t *testing.T) {
 		var id, fence int64
 		var n int
 		// Handlers may have run more often, each under a fence of its own; the last of them has answered.
-		l.each(`select what, r.id, max(c.fence) from received r join calls c using (what) group by 1, 2`, []any{&what, &id, &fence},
-			func() {
-				require.Equal(t, made{ID: id, Fence: fence}, answers[what], what)
-				n++
-			})
+		const lastCalls = `select what, r.id, max(c.fence) from received r join calls c using (what) group by 1, 2`
+		l.each(lastCalls, []any{&what, &id, &fence}, func() {
+			require.Equal(t, made{ID: id, Fence: fence}, answers[what], what)
+			n++
+		})
 		require.Equal(t, len(answers), n)
 	})
 }
@@ -231,8 +231,8 @@ func ended(p *child.Process) bool {
 	}
 }
 
-// lose has an answer of Postgres lost now and then, with its connection, but never two with no request between them that
-// is answered: then none would ever be.
+// lose has an answer of Postgres lost now and then, with its connection, but never two with no request between them
+// that is answered: then none would ever be.
 func (l *killLoad) lose(ctx context.Context) {
 	for before := int64(0); pause(ctx, time.Second); {
 		if answered := l.answered.Load(); answered > before {

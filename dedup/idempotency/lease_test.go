@@ -22,7 +22,8 @@ type tampered struct {
 	complete func(func() error) error // gets what completes it
 }
 
-func (s *tampered) Claim(ctx context.Context, e idempotency.Entry, lease, ttl time.Duration) (int64, idempotency.Finding, error) {
+func (s *tampered) Claim(ctx context.Context, e idempotency.Entry, lease, ttl time.Duration) (
+	int64, idempotency.Finding, error) {
 	fence, found, err := s.Store.Claim(ctx, e, lease, ttl)
 	if s.claim != nil {
 		err = s.claim(err)
@@ -65,10 +66,14 @@ func (s *stage) leaseIsOver() {
 	s.exec(`update firstseen.idempotency set lease_until = now() where status is null`)
 }
 
+// takeClaims has all claims be somebody else's.
+func (s *stage) takeClaims() { s.exec(`update firstseen.idempotency set fence = fence + 1`) }
+
 // Case 34: a process that dies within its handler leaves a claim, which ends with its lease and not before.
 func TestClaimOfADeadOwnerEndsWithItsLease(t *testing.T) {
 	s := newStage(t)
-	dies := s.claimedOn(&tampered{claim: func(error) error { return errCutOff }}, func(http.ResponseWriter, *http.Request) {
+	dead := &tampered{claim: func(error) error { return errCutOff }}
+	dies := s.claimedOn(dead, func(http.ResponseWriter, *http.Request) {
 		t.Error("the dead owner's handler ran")
 	})
 	require.Equal(t, http.StatusServiceUnavailable, dies.post("k", `{}`).status)
@@ -94,7 +99,8 @@ func TestHeartbeatKeepsTheClaimWhileTheHandlerWorks(t *testing.T) {
 	orders := s.claimedOn(beats, func(w http.ResponseWriter, r *http.Request) {
 		<-extended
 		<-extended // the first one is through
-		require.Equal(t, 1, count(t, s.db.Pool, `firstseen.idempotency where lease_until > created_at + interval '3 seconds'`))
+		require.Equal(t, 1, count(t, s.db.Pool,
+			`firstseen.idempotency where lease_until > created_at + interval '3 seconds'`))
 		s.create(w, r)
 	})
 	require.Equal(t, http.StatusCreated, orders.post("k", `{}`).status)
@@ -106,7 +112,7 @@ func TestHandlerHearsThatItsClaimIsLost(t *testing.T) {
 		store *tampered
 		to    func(*stage)
 	}{
-		"to another":                {&tampered{}, func(s *stage) { s.exec(`update firstseen.idempotency set fence = fence + 1`) }},
+		"to another":                {&tampered{}, (*stage).takeClaims},
 		"the store does not answer": {&tampered{extend: cutOff}, func(*stage) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -159,7 +165,7 @@ func TestClientOfALostClaimWithoutAnAnswerIsToldSo(t *testing.T) {
 	s := newStage(t)
 	orders := s.claimed(func(w http.ResponseWriter, r *http.Request) {
 		s.create(w, r)
-		s.exec(`update firstseen.idempotency set fence = fence + 1`)
+		s.takeClaims()
 	})
 	got := orders.post("k", `{}`)
 	require.Equal(t, []any{http.StatusServiceUnavailable, idempotency.CodeOutcomeUnknown, "1"},
@@ -200,7 +206,8 @@ func TestAnswerThatIsTooLargeIsNotCarriedOutAgain(t *testing.T) {
 		_, _ = w.Write([]byte(strings.Repeat("x", 11)))
 	})
 	first, again := orders.post("k", `{}`), orders.post("k", `{}`)
-	require.Equal(t, []any{http.StatusInternalServerError, idempotency.CodeAnswerTooBig}, []any{first.status, first.code()})
+	require.Equal(t, []any{http.StatusInternalServerError, idempotency.CodeAnswerTooBig},
+		[]any{first.status, first.code()})
 	require.Equal(t, []any{first.status, first.code(), true}, []any{again.status, again.code(), again.replayed()})
 	s.left(1, 1)
 }

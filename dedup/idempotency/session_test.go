@@ -15,9 +15,11 @@ import (
 )
 
 // found is what a request's handler, or the pool's next user, finds in a session.
-const found = `select concat_ws(' ', current_user, session_user, current_setting('statement_timeout'), current_setting('search_path'),
-	current_setting('synchronous_commit'), current_setting('idle_in_transaction_session_timeout'),
-	nullif(current_setting('app.tenant', true), ''), to_regclass('pg_temp.t'), (select count(*) from pg_listening_channels()),
+const found = `select concat_ws(' ', current_user, session_user, current_setting('statement_timeout'),
+	current_setting('search_path'), current_setting('synchronous_commit'),
+	current_setting('idle_in_transaction_session_timeout'),
+	nullif(current_setting('app.tenant', true), ''), to_regclass('pg_temp.t'),
+	(select count(*) from pg_listening_channels()),
 	(select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()),
 	(select count(*) from pg_cursors where is_holdable))`
 
