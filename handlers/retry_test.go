@@ -153,6 +153,14 @@ func TestAttemptsSurviveARestart(t *testing.T) {
 	require.Equal(t, 4, h.tries[b.id(`select message_id from firstseen.dead_letters`)])
 }
 
+func TestTheLeastMaxAgeIsALimit(t *testing.T) {
+	r := Retry{MaxAge: 1}
+	r.setDefaults()
+	e := &dedup.Entry{Attempts: 1, ParkedAt: time.Now().Add(-time.Minute)}
+	r.fail(e, errTold)
+	require.Equal(t, reasonTooOld, e.Reason)
+}
+
 func TestMaxAgeCountsFromTheFirstFailure(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -167,6 +175,7 @@ func TestMaxAgeCountsFromTheFirstFailure(t *testing.T) {
 
 func TestRetryContradictions(t *testing.T) {
 	require.Error(t, (&Retry{Base: time.Minute, Cap: time.Second}).validate())
+	require.Error(t, (&Retry{Base: 2, Cap: 1}).validate())
 	require.NoError(t, (&Retry{}).validate())
 	require.NoError(t, (&Retry{Base: time.Hour}).validate(), "the cap is not set")
 	require.False(t, errors.Is(Permanent(errTold), Unavailable(errTold)))
