@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/firstseen/firstseen/consumer"
@@ -31,9 +33,23 @@ func (s *stage) open(producer *kgo.Client, records ...*kgo.Record) {
 	require.NoError(s.t, producer.ProduceSync(context.Background(), records...).FirstErr())
 }
 
+// end waits for the markers too: the coordinator answers before they are written, and others may write in between.
 func (s *stage) end(producer *kgo.Client, how kgo.TransactionEndTry) {
 	s.t.Helper()
 	require.NoError(s.t, producer.EndTransaction(context.Background(), how))
+	s.admin(func(ctx context.Context, a *kadm.Client) error {
+		for {
+			stable, err := a.ListCommittedOffsets(ctx, s.topic)
+			if err != nil {
+				return err
+			}
+			ends, err := a.ListEndOffsets(ctx, s.topic)
+			if err != nil || reflect.DeepEqual(stable.KOffsets(), ends.KOffsets()) {
+				return err
+			}
+			time.Sleep(waitTick)
+		}
+	})
 }
 
 func TestOpenTransactionHoldsItsPartitionUntilItEnds(t *testing.T) {

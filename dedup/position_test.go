@@ -238,6 +238,30 @@ func TestWhoAcquiresAgainLivesAndIsNotCounted(t *testing.T) {
 	acquire("a", 3)
 }
 
+// What a connection that falls silent has inserted, but not committed, others would wait for as long as the server's
+// kernel takes to give it up.
+func TestConnectionThatFallsSilentInATransactionLocksNothingForLong(t *testing.T) {
+	t.Parallel()
+	db := deduptest.New(t)
+	proxy := deduptest.NewProxy(t, db.DSN)
+	s := stageOn(t, db, deduptest.OpenPool(t, proxy.DSN, nil), dedup.Config{AnswerTimeout: 2 * time.Second})
+	for name, do := range map[string]func() error{
+		"a position": func() error {
+			_, err := s.store.Acquire(t.Context(), "consumer", "orders", 0, "me")
+			return err
+		},
+		"a scope": func() error {
+			_, err := s.store.Scopes(t.Context(), []dedup.ScopeKey{{Handler: "h", Tenant: "new"}})
+			return err
+		},
+	} {
+		proxy.SwallowAnswer("SELECT 1")
+		require.ErrorContains(t, do(), "not answered in time", name)
+		require.Eventually(t, func() bool { return do() == nil }, time.Minute, 10*time.Millisecond, name)
+	}
+	proxy.Close() // or closing the pool would wait for answers
+}
+
 func TestMembersThatBeginATopicTogetherBeginItOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

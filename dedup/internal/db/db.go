@@ -95,10 +95,13 @@ func (d *DB) InLongTx(ctx context.Context, f func(context.Context, pgx.Tx) error
 	return d.InTxWithin(ctx, longLimit, f)
 }
 
-// InTxWithin does something in a transaction within a time limit.
+// InTxWithin does something in a transaction within a time limit. Where the connection falls silent Postgres ends the
+// transaction a moment later: what it has inserted others would wait for, until the server's kernel gives it up.
 func (d *DB) InTxWithin(ctx context.Context, limit time.Duration, f func(context.Context, pgx.Tx) error) error {
+	begin := pgx.TxOptions{BeginQuery: fmt.Sprintf("begin isolation level %s; set local idle_in_transaction_session_timeout = %d",
+		Pinned.IsoLevel, (limit + time.Second).Milliseconds())}
 	return Answered(ctx, limit, func(ctx context.Context) error {
-		return pgx.BeginTxFunc(ctx, d.Pool, Pinned, func(tx pgx.Tx) error { return f(ctx, tx) })
+		return pgx.BeginTxFunc(ctx, d.Pool, begin, func(tx pgx.Tx) error { return f(ctx, tx) })
 	})
 }
 
