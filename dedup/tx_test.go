@@ -113,14 +113,16 @@ func TestStatementLeftRunningCutsTheConnection(t *testing.T) {
 		left <- err
 	}()
 	require.Eventually(t, func() bool {
-		return s.count(`select count(*) from pg_stat_activity where query like '%pg_sleep%' and pid <> pg_backend_pid()`) == 1
+		return s.count(`select count(*) from pg_stat_activity where query like '%pg_sleep%' and pid <> pg_backend_pid()
+			and datname = current_database()`) == 1
 	}, 60*time.Second, 5*time.Millisecond)
 	require.ErrorIs(t, tx.Check(), dedup.ErrBusy)
 	require.ErrorIs(t, tx.Commit(t.Context()), dedup.ErrBusy)
 	require.Error(t, <-left)
 	s.requireRows(0)
 	require.Equal(t, repeat(isNew, 1), s.accept(s.batch(s.position(0), uuid.New())), "the pool goes on")
-	require.Zero(t, s.count(`select count(*) from pg_stat_activity where query like '%pg_sleep%' and pid <> pg_backend_pid()`),
+	require.Zero(t, s.count(`select count(*) from pg_stat_activity where query like '%pg_sleep%' and pid <> pg_backend_pid()
+			and datname = current_database()`),
 		"the server was told")
 }
 

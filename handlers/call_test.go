@@ -232,12 +232,17 @@ func TestStatementLeftRunningIsAFailedAttempt(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	ended := make(chan error, 8)
-	text := s.requireIsolated(failingBatch(func(_ context.Context, tx pgx.Tx) error {
+	text := s.requireIsolated(failingBatch(func(ctx context.Context, tx pgx.Tx) error {
+		var session int // the one of the attempt before may not have ended yet
+		if err := tx.QueryRow(ctx, `select pg_backend_pid()`).Scan(&session); err != nil {
+			return err
+		}
 		go func() {
 			_, err := tx.Exec(context.Background(), `select pg_sleep(600)`)
 			ended <- err
 		}()
-		for s.count(`select count(*) from pg_stat_activity where query = 'select pg_sleep(600)' and state = 'active'`) == 0 {
+		for s.count(`select count(*) from pg_stat_activity
+			where pid = $1 and query = 'select pg_sleep(600)' and state = 'active'`, session) == 0 {
 			time.Sleep(time.Millisecond)
 		}
 		return nil
