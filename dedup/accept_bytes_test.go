@@ -152,7 +152,8 @@ func TestColumnsKeepEveryByteInAllQueryModes(t *testing.T) {
 			extremes := make([]dedup.Message, 4)
 			for i, at := range []time.Time{time.Date(1, 1, 1, 0, 0, 0, 1e6, time.UTC),
 				time.Date(999, 2, 28, 1, 2, 3, 4000, time.UTC),
-				time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC), time.Date(1969, 7, 20, 0, 0, 0, 1000, time.UTC)} {
+				time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC),
+				time.Date(1969, 7, 20, 0, 0, 0, 1000, time.UTC)} {
 				extremes[i].Timestamp = at
 			}
 			for _, ms := range [][]dedup.Message{extremes, awkward(), nil, awkward()[:1]} {

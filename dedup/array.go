@@ -23,7 +23,8 @@ type array struct {
 
 const (
 	arrayHeader = 20 // dimensions, null flag, element type, length, lower bound
-	emptyArray  = "\x00\x00\x00\x01" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x01"
+	emptyArray  = "\x00\x00\x00\x01" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00" +
+		"\x00\x00\x00\x00" + "\x00\x00\x00\x01"
 )
 
 func (a *array) reset(element uint32) {
@@ -146,7 +147,8 @@ var arrayTypes = []struct {
 	{"_uuid", pgtype.UUIDOID, pgtype.UUIDArrayOID, func(b []byte) any { return uuidArray(b) }},
 	{"_text", pgtype.TextOID, pgtype.TextArrayOID, func(b []byte) any { return textArray(b) }},
 	{"_bytea", pgtype.ByteaOID, pgtype.ByteaArrayOID, func(b []byte) any { return byteaArray(b) }},
-	{"_timestamptz", pgtype.TimestamptzOID, pgtype.TimestamptzArrayOID, func(b []byte) any { return timestampArray(b) }},
+	{"_timestamptz", pgtype.TimestamptzOID, pgtype.TimestamptzArrayOID,
+		func(b []byte) any { return timestampArray(b) }},
 }
 
 // kind is the array's place in arrayTypes.

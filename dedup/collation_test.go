@@ -27,7 +27,8 @@ func TestScopesAndPositionsAreFoundAfterTheCollationHasChanged(t *testing.T) {
 	if version < 170000 {
 		column = "daticulocale"
 	}
-	_, err := admin.Exec(t.Context(), `create database shop locale_provider icu icu_locale 'en' locale 'C' template template0`)
+	_, err := admin.Exec(t.Context(),
+		`create database shop locale_provider icu icu_locale 'en' locale 'C' template template0`)
 	require.NoError(t, err)
 	db := deduptest.Migrated(t, server.DSN("shop"))
 	s := stageOn(t, db, deduptest.OpenPool(t, db.DSN, nil), dedup.Config{})

@@ -73,7 +73,8 @@ func (t *Tx) end(ctx context.Context, sql string, rows *copyRows) error {
 	}
 	_, err := conn.CopyFrom(ctx, rows.reader(), sql)
 	if err != nil {
-		rows.buf, rows.large = nil, nil // pgx may go on reading them: it does not wait for its writer where the connection broke
+		// pgx may go on reading them: it does not wait for its writer where the connection broke
+		rows.buf, rows.large = nil, nil
 	}
 	return err
 }

@@ -10,8 +10,10 @@ import (
 
 func TestATimestampIsATimeOrElseTheNumberThatCame(t *testing.T) {
 	for number, isTime := range map[int64]bool{
-		noTimestamp: false, zeroTimestamp - 1: false, zeroTimestamp: false, zeroTimestamp + 1: true, noTimestamp - 1: true, 0: true,
-		endTimestamp - 1: true, endTimestamp: false, math.MinInt64: false, math.MaxInt64: false, math.MinInt64 + 1: false,
+		noTimestamp: false, zeroTimestamp - 1: false, zeroTimestamp: false, zeroTimestamp + 1: true,
+		noTimestamp - 1: true, 0: true,
+		endTimestamp - 1: true, endTimestamp: false, math.MinInt64: false,
+		math.MaxInt64: false, math.MinInt64 + 1: false,
 	} {
 		var m Message
 		m.Stamp(number)

@@ -14,8 +14,7 @@ func TestHeadersGoldenBytes(t *testing.T) {
 		{Key: "é"}})
 	assert.Equal(t, "x"+
 		"\x00\x00\x00\x01k\x00\x00\x00\x02\x00\xff"+
-		"\x00\x00\x00\x00\x00\x00\x00\x00"+
-		"\x00\x00\x00\x02é\xff\xff\xff\xff", string(got))
+		"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02é\xff\xff\xff\xff", string(got))
 }
 
 func TestHeadersOfNoneAreNoBytes(t *testing.T) {
@@ -50,7 +49,8 @@ func TestHeadersThatAreCutOrOverlongAreRefused(t *testing.T) {
 		_, err := DecodeHeaders(whole[:n])
 		require.ErrorContains(t, err, "decode header 1 at byte 0", n)
 	}
-	for _, b := range []string{"\xff\xff\xff\xff\x00\x00\x00\x00", "\xff\xff\xff\xfe\x00\x00\x00\x00", "\x00\x00\x00\x00\x7f\xff\xff\xff"} {
+	for _, b := range []string{"\xff\xff\xff\xff\x00\x00\x00\x00", "\xff\xff\xff\xfe\x00\x00\x00\x00",
+		"\x00\x00\x00\x00\x7f\xff\xff\xff"} {
 		_, err := DecodeHeaders([]byte(b))
 		require.Error(t, err)
 	}

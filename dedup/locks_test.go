@@ -73,7 +73,8 @@ func TestLanesAreLoadedInTheirOrder(t *testing.T) {
 	lanes := s.parkTwo()
 	claims, err := s.store.ClaimLanes(t.Context(), "h", 10, time.Minute)
 	require.NoError(t, err)
-	slices.SortFunc(claims, func(a, b dedup.Claim) int { return bytes.Compare(b.Lane[:], a.Lane[:]) }) // the last first
+	// the last first
+	slices.SortFunc(claims, func(a, b dedup.Claim) int { return bytes.Compare(b.Lane[:], a.Lane[:]) })
 	release := s.hold(lockLane, lanes[0])
 	var loading errgroup.Group
 	loading.Go(func() error {
@@ -178,7 +179,8 @@ func TestScopeThatTwoMakeAtOnceIsOne(t *testing.T) {
 	defer func() { _ = other.Rollback(context.Background()) }()
 	var made int32
 	require.NoError(t, other.QueryRow(t.Context(),
-		`insert into firstseen.scopes (inbox, handler, tenant) values ('test', 'a', '') returning scope_id`).Scan(&made))
+		`insert into firstseen.scopes (inbox, handler, tenant) values ('test', 'a', '') returning scope_id`).
+		Scan(&made))
 	var found []int32
 	var resolving errgroup.Group
 	resolving.Go(func() (err error) {

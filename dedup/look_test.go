@@ -142,7 +142,8 @@ func TestResetOfPositionsWaitsForNoTransactionForEver(t *testing.T) {
 	require.NoError(t, operate.Of(s.store).ResetPositions(t.Context(), "consumer", "orders", uuid.Nil,
 		map[int32]int64{0: 7, 1: 2}, by))
 	require.Equal(t, 2, s.count(`select count(*) from firstseen.audit where action = 'reset'`))
-	require.Equal(t, 1, s.count(`select count(*) from firstseen.audit where subject = 'position consumer orders/1: none to 2'`))
+	require.Equal(t, 1,
+		s.count(`select count(*) from firstseen.audit where subject = 'position consumer orders/1: none to 2'`))
 	_, err = s.store.Accept(t.Context(), s.batch(p, newIDs(1)...))
 	require.ErrorIs(t, err, dedup.ErrFenced)
 	require.EqualValues(t, 7, s.position(0).Next)

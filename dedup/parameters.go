@@ -11,7 +11,8 @@ import (
 
 // columns are a batch's parameters and its inbox rows, encoded; kept for the next batch.
 type columns struct {
-	order                     []int32 // entries to insert, by (scope, id), without twins that are known to be duplicates
+	// entries to insert, by (scope, id), without twins that are known to be duplicates
+	order                     []int32
 	scopes, ids, fingerprints array
 	inbox                     copyRows
 }

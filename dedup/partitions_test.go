@@ -21,7 +21,8 @@ func TestPartitionsAreDaysOfUTC(t *testing.T) {
 		t.Run(zone, func(t *testing.T) {
 			db := deduptest.New(t)
 			dropPartitions(t, db.Pool)
-			pool := deduptest.OpenPool(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["timezone"] = zone })
+			pool := deduptest.OpenPool(t, db.DSN,
+				func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["timezone"] = zone })
 			store, err := dedup.Open(t.Context(), pool, dedup.Config{Inbox: "test", PartitionDays: 2})
 			require.NoError(t, err)
 			made, err := store.MakePartitions(t.Context())
@@ -146,8 +147,10 @@ func TestRowThatCommitsWhileItsPartitionIsMadeIsMovedToo(t *testing.T) {
 	dropPartitions(t, s.admin)
 	writer, err := s.admin.Begin(t.Context())
 	require.NoError(t, err)
-	defer func() { _ = writer.Rollback(context.Background()) }() // where the test fails, its database can still be dropped
-	_, err = writer.Exec(t.Context(), `insert into firstseen.inbox (scope_id, message_id, topic) values (1, gen_random_uuid(), 'orders')`)
+	// where the test fails, its database can still be dropped
+	defer func() { _ = writer.Rollback(context.Background()) }()
+	_, err = writer.Exec(t.Context(),
+		`insert into firstseen.inbox (scope_id, message_id, topic) values (1, gen_random_uuid(), 'orders')`)
 	require.NoError(t, err)
 	made := make(chan error, 1)
 	go func() {

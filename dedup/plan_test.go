@@ -40,7 +40,8 @@ func TestAcceptNeverScansTheDedupTable(t *testing.T) {
 	require.Contains(t, text, `Index Cond: ((scope_id = $1) AND (message_id = ANY ($2)))`)
 	require.NotRegexp(t, `Scan.* on message_dedup`, strings.ReplaceAll(text, look, ""))
 
-	_, err = s.pool.Exec(t.Context(), `select count(*) from firstseen.message_dedup where first_seen_at < '1999-01-01' or scope_id = 0`)
+	_, err = s.pool.Exec(t.Context(),
+		`select count(*) from firstseen.message_dedup where first_seen_at < '1999-01-01' or scope_id = 0`)
 	require.NoError(t, err)
 	require.Regexp(t, `Scan.* on message_dedup`, plans.String(), "a scan would have shown")
 	requireLittleWAL(t, s, p, ids)

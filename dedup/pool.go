@@ -22,11 +22,13 @@ const checkLimit = 5 * time.Second
 // to work on, before the pool is made. silence is how long Postgres or the network may be silent,
 // Config.AnswerTimeout's companion; zero or less is 30 seconds.
 //
-//   - A connection that the network has forgotten ends after silence, and each host of the connection string is tried for a
-//     while only: see [dial.Prepare]. It replaces DialFunc.
-//   - Only a primary is taken, whichever host answers, unless the connection string has target_session_attrs of its own.
-//   - After an answer that a failover gives (read-only, shutting down) each connection is asked, before it is used again,
-//     whether its server is still the primary, and closed where it is not. The next one goes where the address leads now.
+//   - A connection that the network has forgotten ends after silence, and each host of the connection string is tried
+//     for a while only: see [dial.Prepare]. It replaces DialFunc.
+//   - Only a primary is taken, whichever host answers, unless the connection string has target_session_attrs of its
+//     own.
+//   - After an answer that a failover gives (read-only, shutting down) each connection is asked, before it is used
+//     again, whether its server is still the primary, and closed where it is not. The next one goes where the address
+//     leads now.
 func PreparePool(conf *pgxpool.Config, silence time.Duration) {
 	dial.Prepare(&conf.ConnConfig.Config, silence)
 	conf.PingTimeout = min(checkLimit, conf.ConnConfig.ConnectTimeout)

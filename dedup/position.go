@@ -31,8 +31,8 @@ type Position struct {
 	// Evicted is how many open transactions of a previous owner Acquire had to end.
 	Evicted int
 
-	// Fruitless is how often the position has been acquired since it last moved, this time included, and not again by who
-	// had it.
+	// Fruitless is how often the position has been acquired since it last moved, this time included, and not again by
+	// who had it.
 	Fruitless int
 
 	id int32
@@ -155,8 +155,8 @@ const excuseSQL = `update firstseen.positions set fruitless = greatest(fruitless
 	where position_id = $1 and epoch = $2`
 
 // Excuse takes back that this owner has acquired the position without moving it, and nothing of what owners before
-// it left: it came to its end before it handled anything. Where it has moved the position, or was excused before, there
-// is nothing to take back.
+// it left: it came to its end before it handled anything. Where it has moved the position, or was excused before,
+// there is nothing to take back.
 func (s *Store) Excuse(ctx context.Context, p *Position) error {
 	if !p.unmoved {
 		return nil

@@ -40,7 +40,8 @@ func TestPositionIsKeptWithItsTopicsIdentity(t *testing.T) {
 
 func TestLeaderEpochTravelsWithThePosition(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec} {
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement,
+		pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec} {
 		t.Run(mode.String(), func(t *testing.T) {
 			db := deduptest.New(t)
 			pool := deduptest.OpenPool(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
@@ -98,7 +99,8 @@ func TestLeaderEpochIsUnknownWhereThePositionIsMovedWithoutIt(t *testing.T) {
 			return err
 		},
 		"reposition, by the build before": func(s *stage, p *dedup.Position) error {
-			_, err := s.admin.Exec(t.Context(), `select firstseen.reposition(position_id, 1, 45, null) from firstseen.positions`)
+			_, err := s.admin.Exec(t.Context(),
+				`select firstseen.reposition(position_id, 1, 45, null) from firstseen.positions`)
 			return err
 		},
 		"reset": func(s *stage, p *dedup.Position) error {

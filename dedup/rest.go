@@ -49,8 +49,8 @@ func (t *Tx) leaveOut(sizes [3]*int32, absent ...bool) {
 }
 
 // LoadRest reads what LoadLanes has left out because it is large, in slices: it takes hardly more memory than what it
-// reads. take is asked for that memory before it is allocated, and again for headers before they are decoded; its error
-// ends the load. LoadRest costs a round trip only where there is anything to read.
+// reads. take is asked for that memory before it is allocated, and again for headers before they are decoded; its
+// error ends the load. LoadRest costs a round trip only where there is anything to read.
 func (t *Tx) LoadRest(ctx context.Context, take func(bytes int) error) error {
 	if len(t.rest) == 0 {
 		return nil

@@ -11,10 +11,10 @@
 // In reading order: message.go; store.go (opening) with rights.go and pool.go; scope.go and position.go (what a
 // batch is accepted into, and who owns it); batch.go, accept.go, settle.go and commit.go (one transaction from its
 // begin to its commit), tx.go (what is done with it in between), errors.go (what it is refused for),
-// internal/handlertx and internal/session (what handlers get of it, and leave behind); ordering.go, lanes.go and rest.go
-// (what waits); look.go (accept without effect), pause.go and holds.go (what is read and told by the way); names.go;
-// and how values travel: parameters.go, columns.go, statements.go, array.go, copyrows.go, pieces.go, headers.go,
-// uuidcodec.go.
+// internal/handlertx and internal/session (what handlers get of it, and leave behind); ordering.go, lanes.go and
+// rest.go (what waits); look.go (accept without effect), pause.go and holds.go (what is read and told by the way);
+// names.go; and how values travel: parameters.go, columns.go, statements.go, array.go, copyrows.go, pieces.go,
+// headers.go, uuidcodec.go.
 package dedup
 
 import (
@@ -194,7 +194,8 @@ func (s *Store) checkEncoding(ctx context.Context) error {
 	return migrations.NeedsEncoding(encoding)
 }
 
-const versionSQL = `select coalesce(max(version_id) filter (where is_applied), 0) from firstseen.` + migrations.VersionTable
+const versionSQL = `select coalesce(max(version_id) filter (where is_applied), 0) from firstseen.` +
+	migrations.VersionTable
 
 func (s *Store) checkVersion(ctx context.Context) error {
 	var found int64
@@ -223,7 +224,8 @@ type Server struct {
 func (s *Store) Server(ctx context.Context) (server Server, err error) {
 	err = db.Answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
 		return s.db.Pool.QueryRow(ctx, `select pg_postmaster_start_time(),
-			not pg_is_in_recovery() and not current_setting('transaction_read_only')::boolean`).Scan(&server.Started, &server.Writable)
+			not pg_is_in_recovery() and not current_setting('transaction_read_only')::boolean`).
+			Scan(&server.Started, &server.Writable)
 	})
 	if err != nil {
 		return Server{}, fmt.Errorf("look at the server: %w", err)

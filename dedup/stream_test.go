@@ -206,7 +206,8 @@ func TestLargeStatementsWorkInAllQueryModes(t *testing.T) {
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
 			db := deduptest.New(t)
-			pool := deduptest.OpenPool(t, db.DSN+"&default_query_exec_mode="+mode, func(c *pgxpool.Config) { c.MaxConns = 2 })
+			pool := deduptest.OpenPool(t, db.DSN+"&default_query_exec_mode="+mode,
+				func(c *pgxpool.Config) { c.MaxConns = 2 })
 			s := stageOn(t, db, pool, dedup.Config{})
 			m := largeMessage(6 << 20)
 			tx, batch, err := s.store.LoadLanes(t.Context(), s.park(&m), 1, 0)

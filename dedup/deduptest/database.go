@@ -67,7 +67,8 @@ func create(t testing.TB, admin, template string) string {
 	return dsn
 }
 
-// As is the DSN of another role, which is there: it gets the password of the DSN that is given, which is a superuser's.
+// As is the DSN of another role, which is there: it gets the password of the DSN that is given, which is a
+// superuser's.
 func As(t testing.TB, dsn, role string) string {
 	t.Helper()
 	u, err := url.Parse(dsn)

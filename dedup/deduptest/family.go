@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// Family gives the processes that one has started, and those that these have. Where there is no /proc the test is skipped.
+// Family gives the processes that one has started, and those that these have. Where there is no /proc the test is
+// skipped.
 func Family(t testing.TB, of int) (pids []int) {
 	t.Helper()
 	if _, err := os.Stat("/proc/self/stat"); err != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Proxy passes connections on to a server, until it is told to let them fall silent, as a network does that drops packets:
-// nothing arrives any more, in neither direction, and neither side hears of it. Its methods are safe for concurrent use.
+// Proxy passes connections on to a server, until it is told to let them fall silent, as a network does that drops
+// packets: nothing arrives any more, in neither direction, and neither side hears of it. Its methods are safe for
+// concurrent use.
 type Proxy struct {
 	// DSN is the one that it was started for, with the proxy's address.
 	DSN string
@@ -70,8 +71,8 @@ func (p *Proxy) SilenceOpen() {
 	}
 }
 
-// Silence has all connections fall silent: open ones for good, new ones until Speak. New ones are accepted, as by a pooler
-// whose server is gone.
+// Silence has all connections fall silent: open ones for good, new ones until Speak. New ones are accepted, as by a
+// pooler whose server is gone.
 func (p *Proxy) Silence() {
 	p.SilenceOpen()
 	p.mu.Lock()

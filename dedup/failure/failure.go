@@ -1,6 +1,6 @@
-// Package failure says what an error from Postgres, or from the way to it, is a sign of. Everybody who has to decide what
-// an error means asks here, so that the codes are listed once: see the table below. It does not say whose fault an
-// error is: that needs to be known where it came up, and is decided in package handlers.
+// Package failure says what an error from Postgres, or from the way to it, is a sign of. Everybody who has to decide
+// what an error means asks here, so that the codes are listed once: see the table below. It does not say whose fault
+// an error is: that needs to be known where it came up, and is decided in package handlers.
 package failure
 
 import (
@@ -43,13 +43,14 @@ const (
 	Away
 )
 
-var names = [...]string{"other", "concurrent", "too_slow", "locked", "missing", "read_only", "short", "ended", "silent", "away"}
+var names = [...]string{"other", "concurrent", "too_slow", "locked", "missing", "read_only", "short",
+	"ended", "silent", "away"}
 
 // String is the sign's name, for logs.
 func (s Sign) String() string { return names[s] }
 
-// table has the signs of SQLSTATEs and their classes (Postgres manual, "PostgreSQL Error Codes"); the longest that fits
-// counts, and what is not listed is Other.
+// table has the signs of SQLSTATEs and their classes (Postgres manual, "PostgreSQL Error Codes"); the longest that
+// fits counts, and what is not listed is Other.
 var table = map[string]Sign{
 	"40001": Concurrent, // serialization_failure
 	"40P01": Concurrent, // deadlock_detected
@@ -100,10 +101,12 @@ func Of(err error) Sign {
 	case errors.As(err, &pg) && pg.Code == "0A000" && strings.Contains(pg.Message, "during recovery"):
 		return ReadOnly // begin read write, on a standby
 	case errors.As(err, &pg):
-		if pg.Code == "0A000" && pg.Routine == "RevalidateCachedQuery" { // a table was altered under a prepared statement
+		// a table was altered under a prepared statement
+		if pg.Code == "0A000" && pg.Routine == "RevalidateCachedQuery" {
 			return Concurrent
 		}
-		if pg.Code == "23514" && pg.TableName == "inbox_default" { // a day's partition was made while the row was on its way
+		// a day's partition was made while the row was on its way
+		if pg.Code == "23514" && pg.TableName == "inbox_default" {
 			return Concurrent
 		}
 		return ofCode(pg.Code)
@@ -128,7 +131,8 @@ func ofConnection(err error) Sign {
 		return Away
 	case errors.Is(err, syscall.ETIMEDOUT): // of TCP itself: the other side is gone
 		return Ended
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, os.ErrDeadlineExceeded),
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
+		errors.Is(err, os.ErrDeadlineExceeded),
 		pgconn.Timeout(err), isNetwork && network.Timeout():
 		return Silent
 	case isNetwork, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
@@ -138,11 +142,12 @@ func ofConnection(err error) Sign {
 	return Other
 }
 
-// Passes says of an error that it passes by itself, where nobody's message is to blame for it: an outage of Postgres or
-// of the way to it, or work of others. What remains is somebody's to put right, a login that is refused among it: a wrong
-// password, no such role or database.
+// Passes says of an error that it passes by itself, where nobody's message is to blame for it: an outage of Postgres
+// or of the way to it, or work of others. What remains is somebody's to put right, a login that is refused among it: a
+// wrong password, no such role or database.
 func Passes(err error) bool {
-	if code := Code(err); strings.HasPrefix(code, "28") || strings.HasPrefix(code, "3D") { // whoever connects is told so
+	// whoever connects is told so
+	if code := Code(err); strings.HasPrefix(code, "28") || strings.HasPrefix(code, "3D") {
 		return false
 	}
 	switch Of(err) {
@@ -158,8 +163,8 @@ func Unanswered(err error) bool {
 	return sign == Ended || sign == Away
 }
 
-// Raised says of an error from Postgres that it was one of a statement, after which the session goes on: what its code says
-// of a connection or a server is said of another one.
+// Raised says of an error from Postgres that it was one of a statement, after which the session goes on: what its code
+// says of a connection or a server is said of another one.
 func Raised(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR"
@@ -186,8 +191,8 @@ func Code(err error) string {
 	return ""
 }
 
-// IsOfValues says of an error from Postgres that it came from a statement's values, or was raised by a function: there is
-// nothing wrong with the statement as such.
+// IsOfValues says of an error from Postgres that it came from a statement's values, or was raised by a function: there
+// is nothing wrong with the statement as such.
 func IsOfValues(err error) bool {
 	code := Code(err)
 	return strings.HasPrefix(code, "22") || strings.HasPrefix(code, "23") || strings.HasPrefix(code, "P0")

@@ -23,7 +23,8 @@ import (
 )
 
 func TestWhatAStatementRaisedIsToldFromTheEndOfASession(t *testing.T) {
-	require.True(t, failure.Raised(fmt.Errorf("commit: %w", &pgconn.PgError{Code: "08001", SeverityUnlocalized: "ERROR"})))
+	require.True(t,
+		failure.Raised(fmt.Errorf("commit: %w", &pgconn.PgError{Code: "08001", SeverityUnlocalized: "ERROR"})))
 	require.False(t, failure.Raised(&pgconn.PgError{Code: "57P01", SeverityUnlocalized: "FATAL"}))
 	require.False(t, failure.Raised(io.EOF))
 }
@@ -36,7 +37,8 @@ func TestCodesAreListedHereOnly(t *testing.T) {
 	codes := listed.FindAllStringSubmatch(string(text), -1)
 	require.NotEmpty(t, codes)
 	require.NoError(t, filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "dedup/failure/") {
+		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") ||
+			strings.Contains(path, "dedup/failure/") {
 			return err
 		}
 		text, err := os.ReadFile(path)
@@ -70,7 +72,8 @@ func TestSignsOfErrors(t *testing.T) {
 		{"plain", errors.New("told to fail"), failure.Other, false},
 		{"serialization failure", code("40001"), failure.Concurrent, true},
 		{"deadlock", code("40P01"), failure.Concurrent, true},
-		{"a day of the inbox is made", &pgconn.PgError{Code: "23514", TableName: "inbox_default"}, failure.Concurrent, true},
+		{"a day of the inbox is made", &pgconn.PgError{Code: "23514", TableName: "inbox_default"},
+			failure.Concurrent, true},
 		{"check violation", &pgconn.PgError{Code: "23514", TableName: "accounts"}, failure.Other, false},
 		{"completion unknown", code("40003"), failure.Ended, true},
 		{"unique violation", code("23505"), failure.Other, false},
@@ -87,8 +90,10 @@ func TestSignsOfErrors(t *testing.T) {
 		{"no function", code("42883"), failure.Missing, false},
 		{"no schema", code("3F000"), failure.Missing, false},
 		{"read-only", code("25006"), failure.ReadOnly, true},
-		{"begin read write on a standby", &pgconn.PgError{Code: "0A000", Message: "cannot set transaction read-write mode during recovery"}, failure.ReadOnly, true},
-		{"feature not supported", &pgconn.PgError{Code: "0A000", Message: "cached plan must not change result type"}, failure.Other, false},
+		{"begin read write on a standby", &pgconn.PgError{Code: "0A000",
+			Message: "cannot set transaction read-write mode during recovery"}, failure.ReadOnly, true},
+		{"feature not supported",
+			&pgconn.PgError{Code: "0A000", Message: "cached plan must not change result type"}, failure.Other, false},
 		{"only a standby answers", fmt.Errorf("connect: %w", pgconn.ErrStandbyConnection), failure.ReadOnly, true},
 		{"disk full", code("53100"), failure.Short, true},
 		{"out of memory", code("53200"), failure.Short, true},
@@ -113,7 +118,8 @@ func TestSignsOfErrors(t *testing.T) {
 		{"truncated", fmt.Errorf("read: %w", io.ErrUnexpectedEOF), failure.Ended, true},
 		{"closed socket", net.ErrClosed, failure.Ended, true},
 		{"reset", &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}, failure.Ended, true},
-		{"timed out by TCP", &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ETIMEDOUT)}, failure.Ended, true},
+		{"timed out by TCP",
+			&net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ETIMEDOUT)}, failure.Ended, true},
 		{"closed connection", pgconn.ErrConnClosed, failure.Ended, true},
 		{"lost connection", failure.ErrConnectionLost, failure.Ended, true},
 		{"own deadline", fmt.Errorf("x: %w", context.DeadlineExceeded), failure.Silent, true},

@@ -7,7 +7,8 @@ import (
 	"github.com/firstseen/firstseen/dedup/failure"
 )
 
-// Why something waits: the code of a [Hold], as it is in the log's attribute "hold", in status, health, metrics and doctor.
+// Why something waits: the code of a [Hold], as it is in the log's attribute "hold", in status, health, metrics and
+// doctor.
 const (
 	Postgres    = "postgres"
 	ReadOnly    = "read_only"
@@ -47,11 +48,14 @@ type Entry struct {
 // catalogue has every code. The page OPERATIONS has the same ones.
 var catalogue = []Entry{
 	{Code: Postgres, Means: "Postgres does not answer, or a transaction failed",
-		Do: "bring Postgres back, or see the reason; what failed is tried again until it goes, and no attempt is spent"},
+		Do: "bring Postgres back, or see the reason; " +
+			"what failed is tried again until it goes, and no attempt is spent"},
 	{Code: ReadOnly, Means: "Postgres takes no writes: it is a standby, or default_transaction_read_only is on",
-		Do: "point the address at the primary; or see who has pulled that brake and why (a full disk?), and reset it: it goes on by itself"},
+		Do: "point the address at the primary; " +
+			"or see who has pulled that brake and why (a full disk?), and reset it: it goes on by itself"},
 	{Code: Locked, Means: "somebody's transaction has locked the partition's position",
-		Do: "end the session that the reason names, select pg_terminate_backend(PID); it is tried again until that is gone"},
+		Do: "end the session that the reason names, select pg_terminate_backend(PID); " +
+			"it is tried again until that is gone"},
 	{Code: Kafka, Means: "Kafka does not answer what has to be known",
 		Do: "bring the brokers back, or see the reason; they are asked again until they answer"},
 	{Code: Broker, Means: "fetches from a broker fail", Level: slog.LevelWarn,
@@ -61,15 +65,19 @@ var catalogue = []Entry{
 	{Code: MaxParked, Means: "too many of the partition's messages are parked",
 		Do: "see why their handler fails, or resume it; the partition goes on by itself"},
 	{Code: Undecodable, Means: "the next records can't be decoded",
-		Do: "repair or delete the batch on the broker, or raise fetch.buffer where it is too small for it; they are fetched again"},
-	{Code: Memory, Means: "nothing can be fetched: all memory that fetch.buffer allows is in use", Level: slog.LevelWarn,
-		Do: "see why handlers take long, or raise fetch.buffer; the partition goes on when some of it is given back"},
+		Do: "repair or delete the batch on the broker, or raise fetch.buffer where it is too small for it; " +
+			"they are fetched again"},
+	{Code: Memory, Means: "nothing can be fetched: all memory that fetch.buffer allows is in use",
+		Level: slog.LevelWarn,
+		Do:    "see why handlers take long, or raise fetch.buffer; the partition goes on when some of it is given back"},
 	{Code: OpenTx, Means: "a producer's open transaction holds the partition back", Level: slog.LevelWarn,
 		Do: "see whether the producer lives; else end its transaction with kafka-transactions.sh"},
 	{Code: TopicReset, Means: "the topic was deleted and created again", Decision: true,
-		Do: "to read the new topic from its first message set on_reset: restart and restart; what was seen is a duplicate"},
+		Do: "to read the new topic from its first message set on_reset: restart and restart; " +
+			"what was seen is a duplicate"},
 	{Code: CutOff, Means: "the partition's log is not the one that was read: Kafka lost messages", Decision: true,
-		Do: "to read it again from where the logs part set on_reset: restart and restart; what was seen is a duplicate"},
+		Do: "to read it again from where the logs part set on_reset: restart and restart; " +
+			"what was seen is a duplicate"},
 	{Code: Lost, Means: "messages were deleted before they were read", Decision: true,
 		Do: "to go on with what is left set on_loss: continue and restart"},
 	{Code: Missing, Means: "the topic does not exist",
@@ -81,16 +89,18 @@ var catalogue = []Entry{
 	{Code: Away, Means: "calls fail as if the receiver was away",
 		Do: "bring the receiver back; one call at a time finds out when it is, and no attempt is spent"},
 	{Code: Deployment, Means: "a handler meets what is not there in Postgres, or what it has no right to",
-		Do: "grant what the reason names to the consumer's login, put it back, or deploy the handler that goes with the database; " +
-			"one message at a time finds out when it is well, and no attempt is spent"},
+		Do: "grant what the reason names to the consumer's login, put it back, or deploy the handler that goes " +
+			"with the database; one message at a time finds out when it is well, and no attempt is spent"},
 	{Code: Pool, Means: "a handler waited in vain for another connection of the consumer's own pool",
-		Do: "make the pool larger (pool_max_conns), and say in Registration.Connections how many a call takes; no attempt is spent"},
-	{Code: Suspected, Means: "a message fails by itself as in an outage, and nothing proves that it is its doing", Level: slog.LevelWarn,
-		Do: "see the reason, and mend what it names; the message is tried every few seconds, and the attempts count once others of its " +
-			"handler get through, or after an hour without any; its key waits, all else goes on"},
+		Do: "make the pool larger (pool_max_conns), and say in Registration.Connections how many a call takes; " +
+			"no attempt is spent"},
+	{Code: Suspected, Means: "a message fails by itself as in an outage, and nothing proves that it is its doing",
+		Level: slog.LevelWarn,
+		Do: "see the reason, and mend what it names; the message is tried every few seconds, and the attempts count " +
+			"once others of its handler get through, or after an hour without any; its key waits, all else goes on"},
 	{Code: Alone, Means: "a message is to be tried with nobody else at work in the process", Level: slog.LevelWarn,
-		Do: "nothing, unless it lasts: what is at work ends within its handler's time limit, and nothing new is begun before the message " +
-			"was tried; see then which handler hangs"},
+		Do: "nothing, unless it lasts: what is at work ends within its handler's time limit, " +
+			"and nothing new is begun before the message was tried; see then which handler hangs"},
 	{Code: DeadTopic, Means: "dead letters can't be published to their topic",
 		Do: "create the topic, or allow Write on it; dead letters wait in Postgres, and all else goes on"},
 }

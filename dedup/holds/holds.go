@@ -1,6 +1,6 @@
-// Package holds is how waiting is shown. Whatever has a partition, a topic, a handler or a whole program wait is a [Hold] of
-// one [Registry], from which the log, status, health, metrics and doctor tell. The catalogue has all codes that a hold can
-// have, with what to do about each.
+// Package holds is how waiting is shown. Whatever has a partition, a topic, a handler or a whole program wait is a
+// [Hold] of one [Registry], from which the log, status, health, metrics and doctor tell. The catalogue has all codes
+// that a hold can have, with what to do about each.
 package holds
 
 import (
@@ -60,8 +60,8 @@ type Hold struct {
 // Entry is what the catalogue has of the hold's code.
 func (h *Hold) Entry() Entry { return EntryOf(h.Code) }
 
-// Registry has the holds of a process, and logs when they begin and end. Make it with New. It is safe for concurrent use. A
-// nil Registry's places know their own hold, and nobody is told of it.
+// Registry has the holds of a process, and logs when they begin and end. Make it with New. It is safe for concurrent
+// use. A nil Registry's places know their own hold, and nobody is told of it.
 type Registry struct {
 	mu     sync.Mutex
 	log    *slog.Logger
@@ -84,8 +84,8 @@ func (r *Registry) LogTo(log *slog.Logger) {
 	r.log = log
 }
 
-// Place is where something waits, or does not: it has one hold at a time. Several places may have the same subject. It is safe
-// for concurrent use.
+// Place is where something waits, or does not: it has one hold at a time. Several places may have the same subject. It
+// is safe for concurrent use.
 type Place struct {
 	registry *Registry
 	subject  Subject
@@ -108,8 +108,8 @@ func (p *Place) Code() string {
 	return ""
 }
 
-// Wait says that a try failed and another is made later, or never where that is for a person to decide. The first one of a
-// code begins the hold, and is logged with attrs; a hold of another code has then ended.
+// Wait says that a try failed and another is made later, or never where that is for a person to decide. The first one
+// of a code begins the hold, and is logged with attrs; a hold of another code has then ended.
 func (p *Place) Wait(code string, reason error, attrs ...any) {
 	p.WaitSince(time.Now(), code, reason, attrs...)
 }

@@ -57,15 +57,18 @@ func TestAHoldIsLoggedWhenItBeginsAndWhenItIsOver(t *testing.T) {
 		}
 		lines := l.lines(0)
 		require.Len(t, lines, 1)
-		for _, text := range []string{"level=ERROR", "waiting: Postgres does not answer", "partition=orders/3", "offset=7", "hold=postgres", `reason="connection refused"`, "do="} {
+		for _, text := range []string{"level=ERROR", "waiting: Postgres does not answer",
+			"partition=orders/3", "offset=7", "hold=postgres", `reason="connection refused"`, "do="} {
 			require.Contains(t, lines[0], text)
 		}
-		require.Equal(t, Hold{Subject{PartitionKind, "orders/3"}, Postgres, time.Now().Add(-10 * time.Second), "connection refused", 100}, l.List()[0])
+		require.Equal(t, Hold{Subject{PartitionKind, "orders/3"}, Postgres, time.Now().Add(-10 * time.Second),
+			"connection refused", 100}, l.List()[0])
 		p.End()
 		p.End()
 		lines = l.lines(0)
 		require.Len(t, lines, 1)
-		for _, text := range []string{"level=INFO", "goes on again", "partition=orders/3", "hold=postgres", "after=10s", "tries=100"} {
+		for _, text := range []string{"level=INFO", "goes on again", "partition=orders/3", "hold=postgres",
+			"after=10s", "tries=100"} {
 			require.Contains(t, lines[0], text)
 		}
 		require.Empty(t, l.List())
@@ -130,7 +133,8 @@ func TestAHoldOfAnotherReasonIsAnotherHold(t *testing.T) {
 		p.Wait(Postgres, errGone)
 		time.Sleep(time.Minute)
 		p.Wait(Handler, errGone)
-		require.Equal(t, Hold{Subject{PartitionKind, "orders/3"}, Handler, time.Now(), "connection refused", 1}, l.List()[0])
+		require.Equal(t,
+			Hold{Subject{PartitionKind, "orders/3"}, Handler, time.Now(), "connection refused", 1}, l.List()[0])
 		lines := l.lines(0)
 		require.Len(t, lines, 2)
 		require.Contains(t, lines[1], "hold=handler")
@@ -145,7 +149,8 @@ func TestOfTwoPlacesOfASubjectEachHasItsOwnHold(t *testing.T) {
 		waits, stopped := l.Place(PartitionKind, "orders/3"), l.Place(PartitionKind, "orders/3")
 		waits.Wait(Postgres, errGone)
 		stopped.WaitSince(time.Now().Add(-time.Hour), Undecodable, errGone)
-		require.Equal(t, []string{Undecodable, Postgres}, []string{l.List()[0].Code, l.List()[1].Code}, "the oldest first")
+		require.Equal(t, []string{Undecodable, Postgres}, []string{l.List()[0].Code, l.List()[1].Code},
+			"the oldest first")
 		waits.End()
 		require.Len(t, l.List(), 1)
 		stopped.End()

@@ -11,8 +11,8 @@ import (
 )
 
 // How holds are logged: the first of a code at once, and those that begin within some seconds together, for an outage
-// begins for all partitions; their ends in the same way; and now and then those that last. What begins and ends before it was
-// its turn is not worth a line.
+// begins for all partitions; their ends in the same way; and now and then those that last. What begins and ends before
+// it was its turn is not worth a line.
 const (
 	gathering = 5 * time.Second
 	reminding = 5 * time.Minute

@@ -26,9 +26,9 @@ var representation = []string{"Content-Type", "Content-Encoding", "Content-Langu
 
 // ofOneExchange are headers that must not be given again: of a session, of a connection, of who asks and when.
 var ofOneExchange = []string{"Set-Cookie", "Set-Cookie2", "Date", "Age", "Connection", "Keep-Alive",
-	"Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
-	"Content-Length", "Www-Authenticate", "Authentication-Info", "Alt-Svc", "Strict-Transport-Security", "Server-Timing",
-	"Retry-After", "X-Request-Id", "Idempotency-Key", replayedHeader}
+	"Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding",
+	"Upgrade", "Content-Length", "Www-Authenticate", "Authentication-Info", "Alt-Svc", "Strict-Transport-Security",
+	"Server-Timing", "Retry-After", "X-Request-Id", "Idempotency-Key", replayedHeader}
 
 // keptHeaders are those that answers are stored with, canonical. It refuses what must not be given again.
 func keptHeaders(chosen []string) ([]string, error) {

@@ -38,19 +38,22 @@ type events struct {
 }
 
 func newEvents(c Config) events {
-	return events{log: c.Logger, hear: c.OnEvent, counter: instruments.IdempotentRequests.Counter(c.MeterProvider.Meter(scopeName))}
+	return events{log: c.Logger, hear: c.OnEvent,
+		counter: instruments.IdempotentRequests.Counter(c.MeterProvider.Meter(scopeName))}
 }
 
 // levels: a conflict is a client's fault, for somebody to look at.
 var levels = map[string]slog.Level{EventConflict: slog.LevelWarn}
 
 // outcomes are the events as values of the counter.
-var outcomes = map[string]string{EventMiss: "miss", EventHit: "hit", EventConflict: "conflict", EventInProgress: "in_progress"}
+var outcomes = map[string]string{EventMiss: "miss", EventHit: "hit", EventConflict: "conflict",
+	EventInProgress: "in_progress"}
 
 // tell tells of an event; counted is its route, where that is of a few.
 func (e *events) tell(ctx context.Context, event Event, counted string) {
 	e.log.LogAttrs(ctx, levels[event.Name], event.Name, slog.String("request_id", event.RequestID),
 		slog.String("tenant", event.Tenant), slog.String("scope", event.Scope), slog.String("route", event.Route))
-	e.counter.Add(ctx, 1, instruments.Add(instruments.Route.String(counted), instruments.Outcome.String(outcomes[event.Name]))...)
+	e.counter.Add(ctx, 1,
+		instruments.Add(instruments.Route.String(counted), instruments.Outcome.String(outcomes[event.Name]))...)
 	e.hear(event)
 }

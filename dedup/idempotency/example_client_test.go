@@ -14,7 +14,8 @@ import (
 
 // postOnce sends a request until it is answered for good. The key is made outside of the loop: a new one for each try
 // would be a new request each time, and nobody could tell.
-func postOnce(ctx context.Context, client *http.Client, url string, body []byte) (status int, answer []byte, err error) {
+func postOnce(ctx context.Context, client *http.Client, url string,
+	body []byte) (status int, answer []byte, err error) {
 	key := uuid.NewString()
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
 		var again time.Duration

@@ -40,7 +40,8 @@ func ExampleInTransaction() {
 // createOrder works in its request's transaction, and commits nothing.
 func createOrder(w http.ResponseWriter, r *http.Request) {
 	var id int64
-	err := idempotency.Tx(r.Context()).QueryRow(r.Context(), `insert into orders default values returning id`).Scan(&id)
+	err := idempotency.Tx(r.Context()).QueryRow(r.Context(),
+		`insert into orders default values returning id`).Scan(&id)
 	if err != nil {
 		http.Error(w, "no order", http.StatusInternalServerError) // nothing is kept
 		return
@@ -56,7 +57,8 @@ func takeOrders(ctx context.Context, dsn string) error {
 		return err
 	}
 	defer pool.Close()
-	if _, err := pool.Exec(ctx, `create table orders (id bigint generated always as identity primary key)`); err != nil {
+	if _, err := pool.Exec(ctx,
+		`create table orders (id bigint generated always as identity primary key)`); err != nil {
 		return err
 	}
 	store, err := idempotency.Open(ctx, pool, idempotency.PostgresConfig{})
@@ -105,7 +107,8 @@ func ExampleClaimed() {
 	}
 	service := httptest.NewServer(losingFirst(once.Handler(http.HandlerFunc(chargeCard))))
 	defer service.Close()
-	status, answer, err := postOnce(context.Background(), service.Client(), service.URL+"/charges", []byte(`{"cents":1500}`))
+	status, answer, err := postOnce(context.Background(), service.Client(),
+		service.URL+"/charges", []byte(`{"cents":1500}`))
 	fmt.Println(status, string(answer), err)
 	// Output:
 	// charged with a key of 64 digits

@@ -108,7 +108,8 @@ func TestEnqueueWithAnOptionalKey(t *testing.T) {
 		}
 		s.left(1, 1)
 		require.Equal(t, http.StatusBadRequest, messages.post("order-2", body).status, "both, and different")
-		require.Equal(t, http.StatusBadRequest, messages.post(strings.Repeat("k", idempotency.MaxKeyChars+1), `{}`).status)
+		require.Equal(t, http.StatusBadRequest,
+			messages.post(strings.Repeat("k", idempotency.MaxKeyChars+1), `{}`).status)
 		s.left(1, 1)
 		require.NotEqual(t, messages.post("", `{}`).body, messages.post("", `{}`).body, "no key twice: two messages")
 		s.left(3, 1)

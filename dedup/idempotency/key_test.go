@@ -41,9 +41,9 @@ func TestKeyInTheBodyIsTheSameKeyAsInTheHeader(t *testing.T) {
 func TestKeyThatIsEmptyIsNone(t *testing.T) {
 	s := newStage(t)
 	orders := s.inTransaction(s.create)
-	for i, try := range [][2]string{{"", `{}`}, {"  ", `{}`}, {`""`, `{}`}, {`" "`, `{}`}, {"", `{"idempotencyKey":""}`},
-		{"", `{"idempotencyKey":null}`}, {"", `{"idempotencyKey":" \t"}`}, {"", `[{"idempotencyKey":"k"}]`},
-		{"", `{"deep":{"idempotencyKey":"k"}}`}, {"", `{"idempotencyKey":"k"`}} {
+	for i, try := range [][2]string{{"", `{}`}, {"  ", `{}`}, {`""`, `{}`}, {`" "`, `{}`},
+		{"", `{"idempotencyKey":""}`}, {"", `{"idempotencyKey":null}`}, {"", `{"idempotencyKey":" \t"}`},
+		{"", `[{"idempotencyKey":"k"}]`}, {"", `{"deep":{"idempotencyKey":"k"}}`}, {"", `{"idempotencyKey":"k"`}} {
 		require.Equal(t, http.StatusCreated, orders.post(try[0], try[1]).status, try)
 		require.Equal(t, i+1, s.effects(), "each takes effect")
 	}
@@ -58,10 +58,14 @@ func TestKeysThatAreRefused(t *testing.T) {
 		key, body, says string
 		headers         []string
 	}{
-		"too long":            {key: long + "x", body: `{}`, says: "the header Idempotency-Key: it is longer than 200 characters"},
-		"too long in body":    {body: `{"idempotencyKey":"` + long + `x"}`, says: "the body's field idempotencyKey: it is longer"},
-		"different":           {key: "secret-a", body: `{"idempotencyKey":"secret-b"}`, says: "the header Idempotency-Key and the body's field idempotencyKey"},
-		"repeated":            {key: "a", body: `{}`, headers: []string{"Idempotency-Key", "a"}, says: "more than one"},
+		"too long": {key: long + "x", body: `{}`,
+			says: "the header Idempotency-Key: it is longer than 200 characters"},
+		"too long in body": {body: `{"idempotencyKey":"` + long + `x"}`,
+			says: "the body's field idempotencyKey: it is longer"},
+		"different": {key: "secret-a", body: `{"idempotencyKey":"secret-b"}`,
+			says: "the header Idempotency-Key and the body's field idempotencyKey"},
+		"repeated": {key: "a", body: `{}`,
+			headers: []string{"Idempotency-Key", "a"}, says: "more than one"},
 		"repeated in body":    {body: `{"idempotencyKey":"a","idempotencyKey":"a"}`, says: "more than one"},
 		"repeated by escapes": {body: `{"idempotencyKey":"a","idempotency\u004bey":"b"}`, says: "more than one"},
 		"no string":           {body: `{"idempotencyKey":1}`, says: "no string"},

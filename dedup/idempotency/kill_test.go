@@ -44,8 +44,8 @@ const (
 	keysBeside = 8
 )
 
-// What clients do that hear nothing: they send the request again, until they have an answer. Meanwhile the process that
-// serves them is killed again and again, Postgres crashes once, and answers of Postgres are lost on their way.
+// What clients do that hear nothing: they send the request again, until they have an answer. Meanwhile the process
+// that serves them is killed again and again, Postgres crashes once, and answers of Postgres are lost on their way.
 func TestServiceKilledAgainAndAgainAnswersAllTwinsAlike(t *testing.T) {
 	t.Run("in transaction", func(t *testing.T) {
 		l := newKillLoad(t, childService{}, "COMMIT")
@@ -105,7 +105,8 @@ func newKillLoad(t *testing.T, service childService, swallow string) *killLoad {
 	port, err := child.FreePort()
 	require.NoError(t, err)
 	l.service.DSN, l.service.Addr = l.proxy.DSN, fmt.Sprint("127.0.0.1:", port)
-	l.client = http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: twins * keysBeside}}
+	l.client = http.Client{Timeout: 10 * time.Second,
+		Transport: &http.Transport{MaxIdleConnsPerHost: twins * keysBeside}}
 	t.Cleanup(l.client.CloseIdleConnections)
 	return l
 }

@@ -48,7 +48,8 @@ func (s *tampered) Complete(ctx context.Context, id idempotency.ID, fence int64,
 	return complete()
 }
 
-var errCutOff = &idempotency.StoreError{Op: "do anything", Kind: idempotency.KindConnection, Err: errors.New("cut off")}
+var errCutOff = &idempotency.StoreError{Op: "do anything", Kind: idempotency.KindConnection,
+	Err: errors.New("cut off")}
 
 func cutOff() error { return errCutOff }
 
@@ -190,7 +191,8 @@ func TestAnswerIsStoredAsOftenAsTheStoreDoesNotAnswer(t *testing.T) {
 				return complete()
 			}}, s.create)
 			got, again := orders.post("k", `{}`), orders.post("k", `{}`)
-			require.Equal(t, []any{http.StatusCreated, got.body, true}, []any{got.status, again.body, again.replayed()})
+			require.Equal(t, []any{http.StatusCreated, got.body, true},
+				[]any{got.status, again.body, again.replayed()})
 			s.left(1, 1)
 		})
 	}

@@ -21,8 +21,8 @@ type Config struct {
 	Caller func(*http.Request) (Caller, error)
 	// Route names the route of a request, in words that stay the same from one deployment to the next: a key is
 	// another one on another route. Default the pattern that http.ServeMux has matched, without the names of its
-	// wildcards, or the path where there is none. Before a mux use [PatternOf]. What it gives is a label of the counter,
-	// and so must be one of a few.
+	// wildcards, or the path where there is none. Before a mux use [PatternOf]. What it gives is a label of the
+	// counter, and so must be one of a few.
 	Route func(*http.Request) string
 	// BodyField is the field of a JSON body that may have the key. Default "idempotencyKey"; "-" is none.
 	BodyField string
@@ -106,7 +106,8 @@ func orDefault[T int | int64 | time.Duration](given, otherwise T) T {
 func (c *Config) validate() error {
 	var faults []error
 	if c.Caller == nil {
-		faults = append(faults, errors.New("Caller is required: without it clients share their keys; OneCaller says that they may"))
+		faults = append(faults,
+			errors.New("Caller is required: without it clients share their keys; OneCaller says that they may"))
 	}
 	if c.ConflictStatus != http.StatusConflict && c.ConflictStatus != http.StatusUnprocessableEntity {
 		faults = append(faults, fmt.Errorf("ConflictStatus %d: want 409 or 422", c.ConflictStatus))
@@ -131,8 +132,8 @@ type Middleware struct {
 }
 
 // InTransaction is the middleware for effects in the database of the store: each request but GET, HEAD, OPTIONS and
-// TRACE is run in a transaction, its handler's [Tx]. It is committed with the answer, and only then is the client told.
-// One without a key is too, and nothing is remembered of it.
+// TRACE is run in a transaction, its handler's [Tx]. It is committed with the answer, and only then is the client
+// told. One without a key is too, and nothing is remembered of it.
 func InTransaction(store *Postgres, cfg Config) (*Middleware, error) {
 	return newMiddleware(cfg, func(c *Config) mode {
 		return &txMode{store: store, work: c.WorkTime, ttl: c.TTL}
@@ -164,8 +165,8 @@ func newMiddleware(cfg Config, in func(*Config) mode) (*Middleware, error) {
 
 // Handler is next behind the middleware.
 //
-// next writes into memory: Flush does nothing, and http.ResponseController finds no Hijack and no deadlines. Its answer
-// is sent when it has returned and all is stored. 1xx answers are not sent.
+// next writes into memory: Flush does nothing, and http.ResponseController finds no Hijack and no deadlines. Its
+// answer is sent when it has returned and all is stored. 1xx answers are not sent.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.Method {

@@ -151,8 +151,8 @@ func (p *Postgres) Lookup(ctx context.Context, e Entry) (found Finding, err erro
 // Somebody may be making the same row at this moment, but in a transaction that is as short.
 const limitsSQL = `select set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '1s', true)`
 
-// insertSQL looks first: on conflict alone would wait for who holds the row. Fences begin at the time, so that they grow
-// also where an earlier row of the key was swept.
+// insertSQL looks first: on conflict alone would wait for who holds the row. Fences begin at the time, so that they
+// grow also where an earlier row of the key was swept.
 const insertSQL = `
 insert into firstseen.idempotency (id, key_hash, tenant, scope, route, fingerprint, expires_at, fence)
 select $1, $2, $3, $4, $5, $6, now() + $7::interval, extract(epoch from now()) * 1000000
@@ -163,9 +163,9 @@ func (p *Postgres) queueInsert(q *pgx.Batch, e Entry, ttl time.Duration) {
 	q.Queue(p.db.SQL(insertSQL), e.ID[:], e.KeyHash[:], e.Tenant, e.Scope, e.Route, e.Fingerprint[:], ttl)
 }
 
-// claimSQL takes a key that is free: nobody holds its row, or a lease on it, and it has no answer, or one whose time is
-// over. Without a lease ($3) the row itself is held, until the transaction ends. The expiry, which is indexed, stays
-// where it hardly moves.
+// claimSQL takes a key that is free: nobody holds its row, or a lease on it, and it has no answer, or one whose time
+// is over. Without a lease ($3) the row itself is held, until the transaction ends. The expiry, which is indexed,
+// stays where it hardly moves.
 const claimSQL = `
 with free as (
 	select i.id from firstseen.idempotency i
@@ -195,7 +195,8 @@ func (p *Postgres) queueClaim(q *pgx.Batch, e Entry, lease *time.Duration, ttl t
 }
 
 // Claim is [Store]'s.
-func (p *Postgres) Claim(ctx context.Context, e Entry, lease, ttl time.Duration) (fence int64, found Finding, err error) {
+func (p *Postgres) Claim(ctx context.Context, e Entry,
+	lease, ttl time.Duration) (fence int64, found Finding, err error) {
 	var r row
 	q := &pgx.Batch{}
 	q.Queue(`select set_config('lock_timeout', '1s', true)`) // a batch is a transaction

@@ -45,7 +45,8 @@ func TestPostgresIsAStore(t *testing.T) {
 	idempotencytest.TestStore(t, idempotencytest.Kit{
 		New: fresh,
 		Pass: func(t *testing.T, s idempotency.Store, d time.Duration) {
-			_, err := pools[s].Exec(t.Context(), `update firstseen.idempotency set expires_at = expires_at - $1::interval,
+			_, err := pools[s].Exec(t.Context(),
+				`update firstseen.idempotency set expires_at = expires_at - $1::interval,
 				lease_until = lease_until - $1::interval`, d)
 			require.NoError(t, err)
 		},
@@ -85,7 +86,8 @@ func TestPostgresInAnotherSchema(t *testing.T) {
 	require.NoError(t, err)
 	_, _, err = store.Claim(t.Context(), idempotencytest.Entry("k", "a"), time.Minute, time.Hour)
 	require.NoError(t, err)
-	require.Equal(t, []int{0, 1}, []int{count(t, db.Pool, "firstseen.idempotency"), count(t, db.Pool, "other.idempotency")})
+	require.Equal(t, []int{0, 1},
+		[]int{count(t, db.Pool, "firstseen.idempotency"), count(t, db.Pool, "other.idempotency")})
 }
 
 func count(t testing.TB, pool *pgxpool.Pool, table string) (n int) {

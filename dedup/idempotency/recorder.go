@@ -10,8 +10,8 @@ import (
 // answer is sent or stored.
 var ErrAnswerTooLarge = errors.New("the answer is larger than the idempotency middleware keeps")
 
-// recorder is a handler's http.ResponseWriter, in memory. It has no Unwrap: what is behind it is out of reach until the
-// answer is stored.
+// recorder is a handler's http.ResponseWriter, in memory. It has no Unwrap: what is behind it is out of reach until
+// the answer is stored.
 type recorder struct {
 	header   http.Header
 	limit    int

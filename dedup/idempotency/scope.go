@@ -24,8 +24,8 @@ type Caller struct {
 // key is told the answer that it got.
 func OneCaller(*http.Request) (Caller, error) { return Caller{}, nil }
 
-// ID is what a key is known by: SHA-256 of its caller, its route and itself, each with its length before it, so that no
-// two of them are the same text run together differently.
+// ID is what a key is known by: SHA-256 of its caller, its route and itself, each with its length before it, so that
+// no two of them are the same text run together differently.
 type ID [sha256.Size]byte
 
 // String is the ID in hexadecimal digits.

@@ -194,7 +194,8 @@ func (x *exchange) overflow(ctx context.Context, c claim) {
 	p := &problem{status: http.StatusInternalServerError, code: CodeAnswerTooBig, detail: c.overflowDetail()}
 	told := Answer{Status: p.status, Header: http.Header{"Content-Type": {"application/problem+json"}},
 		Body: p.body(x.cfg.ProblemType, x.requestID)}
-	x.cfg.Logger.ErrorContext(ctx, "answer too large for idempotency", "request_id", x.requestID, "limit", x.cfg.MaxAnswerBytes)
+	x.cfg.Logger.ErrorContext(ctx, "answer too large for idempotency",
+		"request_id", x.requestID, "limit", x.cfg.MaxAnswerBytes)
 	if err := c.overflow(ctx, told); err != nil {
 		p = x.notKept(err)
 	}
@@ -267,8 +268,9 @@ func (x *exchange) inProgress() {
 // unavailable is the answer where it is not known whether the request was made before: the handler does not run.
 func (x *exchange) unavailable(err error) *problem {
 	x.cfg.Logger.ErrorContext(x.r.Context(), "idempotency store failed", "request_id", x.requestID, "error", err)
-	return &problem{status: http.StatusServiceUnavailable, code: CodeUnavailable, retry: x.cfg.RetryAfter,
-		detail: "Whether this request was made before can't be found out. Nothing was done; send it again, with the same key."}
+	return &problem{status: http.StatusServiceUnavailable, code: CodeUnavailable,
+		retry: x.cfg.RetryAfter, detail: "Whether this request was made before can't be found out. " +
+			"Nothing was done; send it again, with the same key."}
 }
 
 // notKept is the answer where the handler's was not stored.

@@ -59,7 +59,8 @@ func TestAcceptedIsGivenAgainWithTheSameRequestID(t *testing.T) {
 	inBothModes(t, func(t *testing.T, s *stage, serve func(http.HandlerFunc) *service) {
 		routes := serve(func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, http.StatusAccepted) })
 		first, again := routes.post("k", `{"to":"B"}`), routes.post("k", `{"to":"B"}`)
-		require.Equal(t, []any{http.StatusAccepted, first.body, true}, []any{again.status, again.body, again.replayed()})
+		require.Equal(t, []any{http.StatusAccepted, first.body, true},
+			[]any{again.status, again.body, again.replayed()})
 		require.Equal(t, 1, s.effects(), "nothing is queued again")
 	})
 }
@@ -68,9 +69,11 @@ func TestSameKeyWithAnotherBodyIsAConflict(t *testing.T) {
 	inBothModes(t, func(t *testing.T, s *stage, serve func(http.HandlerFunc) *service) {
 		orders := serve(s.create)
 		first := orders.post("k", `{"n":9007199254740993}`)
-		for _, other := range []string{`{"n":9007199254740992}`, `{}`, ``, `no json`, `{"n":9007199254740993,"x":null}`} {
+		for _, other := range []string{`{"n":9007199254740992}`, `{}`, ``, `no json`,
+			`{"n":9007199254740993,"x":null}`} {
 			got := orders.post("k", other)
-			require.Equal(t, []any{http.StatusConflict, "idempotency_key_conflict"}, []any{got.status, got.code()}, other)
+			require.Equal(t, []any{http.StatusConflict, "idempotency_key_conflict"},
+				[]any{got.status, got.code()}, other)
 			require.NotContains(t, got.body, "id\":1", "nothing of the first is told")
 		}
 		require.Equal(t, first.body, orders.post("k", `{"n":9007199254740993}`).body, "the first stands")
@@ -93,8 +96,9 @@ func TestRequestsWithoutAKeyTakeEffectEachTime(t *testing.T) {
 func TestAnotherTenantsKeyIsAnotherKey(t *testing.T) {
 	inBothModes(t, func(t *testing.T, s *stage, serve func(http.HandlerFunc) *service) {
 		orders := serve(s.create)
-		callers := [][]string{{"X-Tenant", "a"}, {"X-Tenant", "b"}, {"X-Tenant", "a", "X-User", "u"}, {"X-Tenant", "au"},
-			{"X-Tenant", "a", "X-Conversation", "u"}, {"X-User", "a"}, {"X-Tenant", "a", "X-User", "b:c"},
+		callers := [][]string{{"X-Tenant", "a"}, {"X-Tenant", "b"}, {"X-Tenant", "a", "X-User", "u"},
+			{"X-Tenant", "au"}, {"X-Tenant", "a", "X-Conversation", "u"}, {"X-User", "a"},
+			{"X-Tenant", "a", "X-User", "b:c"},
 			{"X-Tenant", "a:b", "X-User", "c"}, {"X-Tenant", "a", "X-User", "u", "X-Conversation", "c"}}
 		bodies := map[string]bool{}
 		for _, caller := range callers {
@@ -166,8 +170,8 @@ func TestBodiesThatAreNoJSONCountByTheirBytesWithoutTheirEncoding(t *testing.T) 
 	require.True(t, post(text, "Text/CSV;charset=utf-8", "").replayed())
 	require.Equal(t, http.StatusConflict, post(text+" ", "text/csv; charset=utf-8", "").status)
 	require.Equal(t, http.StatusConflict, post(text, "text/plain; charset=utf-8", "").status)
-	require.Equal(t, http.StatusRequestEntityTooLarge, post(zipped(strings.Repeat("0", 2<<20)), "text/csv", "gzip").status,
-		"its size is that without the encoding, too")
+	require.Equal(t, http.StatusRequestEntityTooLarge, post(zipped(strings.Repeat("0", 2<<20)), "text/csv",
+		"gzip").status, "its size is that without the encoding, too")
 }
 
 func zipped(text string) string {
@@ -230,7 +234,8 @@ func TestTwinMayWaitForTheFirstsAnswer(t *testing.T) {
 			group.Go(func() { ask(here) })
 			group.Go(func() { ask(there) })
 		}
-		require.Eventually(t, func() bool { return s.db.Pool.Stat().AcquiredConns() <= 1 }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return s.db.Pool.Stat().AcquiredConns() <= 1 },
+			10*time.Second, time.Millisecond)
 		close(finish)
 		group.Wait()
 		close(answers)
@@ -275,7 +280,9 @@ func TestSixtyFourTwinsTakeEffectOnce(t *testing.T) {
 func TestFailuresFreezeNothing(t *testing.T) {
 	inBothModes(t, func(t *testing.T, s *stage, serve func(http.HandlerFunc) *service) {
 		fails := map[string]http.HandlerFunc{
-			"500":     func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) },
+			"500": func(w http.ResponseWriter, _ *http.Request) {
+				http.Error(w, "no", http.StatusInternalServerError)
+			},
 			"503":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
 			"401":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) },
 			"403":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
@@ -319,7 +326,8 @@ func TestRefusalIsGivenAgain(t *testing.T) {
 			http.Error(w, "no such customer", http.StatusUnprocessableEntity)
 		})
 		first, again := orders.post("k", `{}`), orders.post("k", `{}`)
-		require.Equal(t, []any{http.StatusUnprocessableEntity, first.body, true}, []any{again.status, again.body, again.replayed()})
+		require.Equal(t, []any{http.StatusUnprocessableEntity, first.body, true},
+			[]any{again.status, again.body, again.replayed()})
 		require.EqualValues(t, 1, calls.Load())
 		s.cfg.Final = func(status int) bool { return status < 400 }
 		orders = serve(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })
@@ -388,14 +396,16 @@ func TestBodyIsBoundedBeforeTheHandlerRuns(t *testing.T) {
 func TestEventsTellWhoButNeitherKeyNorBody(t *testing.T) {
 	inBothModes(t, func(t *testing.T, s *stage, serve func(http.HandlerFunc) *service) {
 		orders := serve(s.create)
-		who := []string{"X-Tenant", "acme", "X-Conversation", "c1", "X-Request-Id", "r-1", "Authorization", "Bearer tok3n"}
+		who := []string{"X-Tenant", "acme", "X-Conversation", "c1", "X-Request-Id", "r-1",
+			"Authorization", "Bearer tok3n"}
 		got := orders.post("s3cret", `{"card":"4111"}`, who...)
 		require.Equal(t, "r-1", got.header.Get("X-Request-Id"))
 		orders.post("s3cret", `{"card":"4111"}`, who...)
 		orders.post("s3cret", `{"card":"4222"}`, who...)
 		require.Equal(t, []string{"miss", "hit", "conflict"}, s.heard())
 		for _, e := range s.events {
-			require.Equal(t, []string{"r-1", "acme", "c1", "POST /orders"}, []string{e.RequestID, e.Tenant, e.Scope, e.Route})
+			require.Equal(t, []string{"r-1", "acme", "c1", "POST /orders"},
+				[]string{e.RequestID, e.Tenant, e.Scope, e.Route})
 		}
 		for _, name := range []string{"idempotency_miss", "idempotency_hit", "idempotency_conflict"} {
 			require.Regexp(t, `msg=`+name+` request_id=r-1 tenant=acme scope=c1 route="POST /orders"`, s.log.String())
@@ -427,6 +437,7 @@ func TestExpiredAnswerIsNeverGiven(t *testing.T) {
 		got := orders.post("k", `{"n":2}`)
 		require.Equal(t, []any{http.StatusCreated, false, 2}, []any{got.status, got.replayed(), s.effects()})
 		require.True(t, orders.post("k", `{"n":2}`).replayed())
-		require.Zero(t, count(t, s.db.Pool, `firstseen.idempotency where expires_at < now() + interval '1 hour 58 minutes'`))
+		require.Zero(t,
+			count(t, s.db.Pool, `firstseen.idempotency where expires_at < now() + interval '1 hour 58 minutes'`))
 	})
 }

@@ -53,11 +53,13 @@ func TestWhatAHandlerLeavesInTheSessionIsNotTheNextRequests(t *testing.T) {
 				w.WriteHeader(status)
 			})
 			for _, sql = range []string{`set role pg_monitor`, `select set_config('role', 'pg_monitor', false)`,
-				`set session authorization pg_monitor`, `set statement_timeout = 100000`, `set search_path = pg_catalog`,
-				`set synchronous_commit = off`, `select set_config('app.tenant', 'a', false)`, `create temp table t (id int)`,
+				`set session authorization pg_monitor`,
+				`set statement_timeout = 100000`, `set search_path = pg_catalog`, `set synchronous_commit = off`,
+				`select set_config('app.tenant', 'a', false)`, `create temp table t (id int)`,
 				`listen x`, `select pg_advisory_lock(7)`, `declare c cursor with hold for select 1`} {
 				for _, status = range []int{http.StatusCreated, http.StatusConflict, http.StatusInternalServerError} {
-					require.Equal(t, status, orders.post(fmt.Sprint(sql, status), `{}`).status, "%s: %s", sql, s.log.String())
+					require.Equal(t, status, orders.post(fmt.Sprint(sql, status), `{}`).status,
+						"%s: %s", sql, s.log.String())
 					require.Equal(t, clean, look(), "%s, %d", sql, status)
 					require.Equal(t, status, orders.post("", `{}`).status, sql)
 					require.Equal(t, clean, look(), "%s, %d, without a key", sql, status)

@@ -36,7 +36,8 @@ type stage struct {
 func newStage(t testing.TB) *stage {
 	t.Helper()
 	db := deduptest.New(t)
-	_, err := db.Pool.Exec(context.Background(), `create table effects (id bigint generated always as identity primary key, what text);
+	_, err := db.Pool.Exec(context.Background(),
+		`create table effects (id bigint generated always as identity primary key, what text);
 		create table checked (id int, constraint late unique (id) deferrable initially deferred)`)
 	require.NoError(t, err)
 	s := &stage{t: t, db: db, store: open(t, db.Pool)}
@@ -70,8 +71,8 @@ func (s *stage) heard() (names []string) {
 	return names
 }
 
-// inTransaction serves a handler behind [idempotency.InTransaction], and claimed one behind [idempotency.Claimed]. Each
-// is another process as far as the middleware knows.
+// inTransaction serves a handler behind [idempotency.InTransaction], and claimed one behind [idempotency.Claimed].
+// Each is another process as far as the middleware knows.
 func (s *stage) inTransaction(h http.HandlerFunc) *service {
 	s.t.Helper()
 	m, err := idempotency.InTransaction(s.store, s.cfg)

@@ -44,7 +44,8 @@ const idleSQL = `select set_config('idle_in_transaction_session_timeout', $1, tr
 
 // begin opens a transaction in which a handler may take work for, in one round trip, and with a key (nil: none) claims
 // that. Where it is not to be had there is no transaction, and found says why.
-func (p *Postgres) begin(ctx context.Context, e *Entry, work, ttl time.Duration) (t *transaction, found Finding, err error) {
+func (p *Postgres) begin(ctx context.Context, e *Entry,
+	work, ttl time.Duration) (t *transaction, found Finding, err error) {
 	t = &transaction{db: p.db, entry: e}
 	var r row
 	q := &pgx.Batch{}

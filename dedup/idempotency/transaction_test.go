@@ -31,13 +31,15 @@ func TestCommitThatFailsAfter201IsAnsweredAsTheFailure(t *testing.T) {
 	var mended atomic.Bool
 	orders := s.inTransaction(func(w http.ResponseWriter, r *http.Request) {
 		if !mended.Load() {
-			_, err := idempotency.Tx(r.Context()).Exec(r.Context(), `insert into checked values (1)`) // found out by COMMIT
+			// found out by COMMIT
+			_, err := idempotency.Tx(r.Context()).Exec(r.Context(), `insert into checked values (1)`)
 			require.NoError(t, err)
 		}
 		s.create(w, r)
 	})
 	got := orders.post("k", `{}`)
-	require.Equal(t, []any{http.StatusInternalServerError, idempotency.CodeNotCommitted}, []any{got.status, got.code()})
+	require.Equal(t, []any{http.StatusInternalServerError, idempotency.CodeNotCommitted},
+		[]any{got.status, got.code()})
 	require.Empty(t, got.header.Get("Location"))
 	require.Empty(t, got.header.Get("Set-Cookie"))
 	s.left(0, 0)
@@ -115,7 +117,8 @@ func TestHandlerCanNotEndItsTransaction(t *testing.T) {
 				s.left(1, 1)
 				return
 			}
-			require.Equal(t, []any{http.StatusInternalServerError, idempotency.CodeNotCommitted}, []any{got.status, got.code()})
+			require.Equal(t, []any{http.StatusInternalServerError, idempotency.CodeNotCommitted},
+				[]any{got.status, got.code()})
 			s.left(0, 0)
 		})
 	}
@@ -173,7 +176,8 @@ func TestAnswerThatIsTooLargeTakesEverythingBack(t *testing.T) {
 	})
 	got := orders.post("k", `{}`)
 	require.ErrorIs(t, wrote, idempotency.ErrAnswerTooLarge)
-	require.Equal(t, []any{http.StatusInternalServerError, idempotency.CodeAnswerTooBig}, []any{got.status, got.code()})
+	require.Equal(t, []any{http.StatusInternalServerError, idempotency.CodeAnswerTooBig},
+		[]any{got.status, got.code()})
 	require.NotContains(t, got.body, "12345")
 	s.left(0, 0)
 }
@@ -263,7 +267,8 @@ func TestPostgresEndsTheTransactionOfAProcessThatIsLost(t *testing.T) {
 	var limit, commit string
 	orders := s.inTransaction(func(_ http.ResponseWriter, r *http.Request) {
 		require.NoError(t, idempotency.Tx(r.Context()).QueryRow(r.Context(), `select
-			current_setting('idle_in_transaction_session_timeout'), current_setting('synchronous_commit')`).Scan(&limit, &commit))
+			current_setting('idle_in_transaction_session_timeout'), current_setting('synchronous_commit')`).
+			Scan(&limit, &commit))
 	})
 	orders.post("k", `{}`)
 	require.Equal(t, []string{"42s", "on"}, []string{limit, commit})
@@ -292,7 +297,8 @@ func TestHandlerDoesNotRunWhereThePastCanNotBeFoundOut(t *testing.T) {
 		orders := serve(func(http.ResponseWriter, *http.Request) { t.Error("it ran") })
 		s.exec(`alter table firstseen.idempotency rename to gone`)
 		got := orders.post("k", `{}`)
-		require.Equal(t, []any{http.StatusServiceUnavailable, idempotency.CodeUnavailable}, []any{got.status, got.code()})
+		require.Equal(t, []any{http.StatusServiceUnavailable, idempotency.CodeUnavailable},
+			[]any{got.status, got.code()})
 	})
 }
 
@@ -309,11 +315,12 @@ func TestCommitWhoseAnswerIsLostIsFoundOut(t *testing.T) {
 		proxy.SwallowAnswer("COMMIT")
 	})
 	got := orders.post("k", `{}`)
-	require.Equal(t, []any{http.StatusCreated, `{"id":1}`, "/orders/1"}, []any{got.status, got.body, got.header.Get("Location")})
+	require.Equal(t, []any{http.StatusCreated, `{"id":1}`, "/orders/1"},
+		[]any{got.status, got.body, got.header.Get("Location")})
 	s.left(1, 1)
 	got = orders.post("", `{}`)
-	require.Equal(t, []any{http.StatusServiceUnavailable, idempotency.CodeOutcomeUnknown}, []any{got.status, got.code()},
-		"without a key nobody can find out")
+	require.Equal(t, []any{http.StatusServiceUnavailable, idempotency.CodeOutcomeUnknown},
+		[]any{got.status, got.code()}, "without a key nobody can find out")
 	proxy.Close() // or the pool waits for what it closes
 }
 
@@ -343,7 +350,8 @@ func TestSweepRunsAtTheStartAndTakesNothingThatIsWorkedOn(t *testing.T) {
 		defer close(swept)
 		idempotency.RunSweep(ctx, s.store, 0, s.cfg.Logger)
 	}()
-	require.Eventually(t, func() bool { return strings.Contains(s.log.String(), "swept=1200") }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(s.log.String(), "swept=1200") },
+		20*time.Second, 5*time.Millisecond)
 	stop()
 	<-swept
 	close(finish)

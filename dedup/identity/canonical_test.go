@@ -44,8 +44,9 @@ func TestCanonicalJSONKeepsTheOrderOfRepeatedKeys(t *testing.T) {
 func TestCanonicalJSONSortsKeysByUTF16(t *testing.T) {
 	in := `{"\u20ac":"Euro Sign","\r":"Carriage Return","\ufb33":"Hebrew Letter Dalet With Dagesh","1":"One",
 		"\ud83d\ude00":"Emoji: Grinning Face","\u0080":"Control","\u00f6":"Latin Small Letter O With Diaeresis"}`
-	want := `{"\r":"Carriage Return","1":"One","` + "\u0080" + `":"Control","ö":"Latin Small Letter O With Diaeresis",` +
-		`"€":"Euro Sign","😀":"Emoji: Grinning Face","` + "\ufb33" + `":"Hebrew Letter Dalet With Dagesh"}`
+	want := `{"\r":"Carriage Return","1":"One","` + "\u0080" +
+		`":"Control","ö":"Latin Small Letter O With Diaeresis",` + `"€":"Euro Sign","😀":"Emoji: Grinning Face","` +
+		"\ufb33" + `":"Hebrew Letter Dalet With Dagesh"}`
 	assert.Equal(t, want, string(canonicalJSON([]byte(in))))
 }
 
@@ -84,7 +85,8 @@ func rational(t require.TestingT, text string) *big.Rat {
 }
 
 func TestCanonicalNumberWithHugeExponentStaysSmall(t *testing.T) {
-	for _, number := range []string{"1e" + strings.Repeat("9", 1000), "1e999999999999999999", "-1.5e-999999999999999999"} {
+	for _, number := range []string{"1e" + strings.Repeat("9", 1000), "1e999999999999999999",
+		"-1.5e-999999999999999999"} {
 		assert.LessOrEqual(t, len(canonicalJSON([]byte(number))), len(number)+2)
 	}
 }

@@ -18,7 +18,8 @@ func TestCloudEventHasOneIdentityInBothModes(t *testing.T) {
 		"cloudevents")
 	assert.Equal(t, "/a bc", binary.RawID)
 	for _, contentType := range []string{
-		"application/cloudevents+json", "Application/CloudEvents+JSON; charset=UTF-8", " application/cloudevents+json ;x",
+		"application/cloudevents+json", "Application/CloudEvents+JSON; charset=UTF-8",
+		" application/cloudevents+json ;x",
 	} {
 		m := structuredEvent(contentType, `{"specversion":"1.0","id":"bc","source":"\/a"}`)
 		assert.Equal(t, binary.ID, identify(t, m, "cloudevents").ID, contentType)
@@ -58,7 +59,8 @@ func TestCloudEventFaultsHaveTheirReasons(t *testing.T) {
 }
 
 func TestCloudEventModeIsReadFromTheWholeMediaType(t *testing.T) {
-	for _, contentType := range []string{"application/cloudevents+jsonx", "application/cloudevents", "application/json", ""} {
+	for _, contentType := range []string{"application/cloudevents+jsonx",
+		"application/cloudevents", "application/json", ""} {
 		m := structuredEvent(contentType, `{"id":"1","source":"a"}`)
 		requireReason(t, ReasonMissingID, m, "cloudevents")
 	}

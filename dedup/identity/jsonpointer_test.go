@@ -15,20 +15,23 @@ func TestJSONPointerFollowsRFC6901(t *testing.T) {
 	const doc = ` {"foo": ["bar", "baz", [ {"x":"deep"} ]], "": "empty", "a/b": "slash", "m~n": "tilde", "~1": "both",
 		"k\"l": "quote", " ": "space", "\u0065": "e", "é": "accent", "n": {"o": [], "p": {}} } `
 	for pointer, want := range map[string]string{
-		"/foo/0": "bar", "/foo/1": "baz", "/foo/2/0/x": "deep", "/": "empty", "/a~1b": "slash", "/m~0n": "tilde", "/~01": "both",
+		"/foo/0": "bar", "/foo/1": "baz", "/foo/2/0/x": "deep", "/": "empty", "/a~1b": "slash",
+		"/m~0n": "tilde", "/~01": "both",
 		`/k"l`: "quote", "/ ": "space", "/e": "e", "/é": "accent",
 	} {
 		assert.Equal(t, want, identify(t, withValue(doc), "json:"+pointer).RawID, pointer)
 	}
 	for _, pointer := range []string{
-		"/Foo", "/foo/3", "/foo/-", "/foo/00", "/foo/01", "/foo/+1", "/foo/-0", "/foo/99999999999999999999", "/foo/0/x", "/n/o/0", "/n/p/q", "//",
+		"/Foo", "/foo/3", "/foo/-", "/foo/00", "/foo/01", "/foo/+1", "/foo/-0", "/foo/99999999999999999999",
+		"/foo/0/x", "/n/o/0", "/n/p/q", "//",
 	} {
 		requireReason(t, ReasonMissingID, withValue(doc), "json:"+pointer)
 	}
 }
 
 func TestJSONNumberKeepsItsText(t *testing.T) {
-	for _, number := range []string{"9007199254740993", "1.0", "1E+2", "-0", "1e999999999999", "123456789012345678901234567890"} {
+	for _, number := range []string{"9007199254740993", "1.0", "1E+2", "-0", "1e999999999999",
+		"123456789012345678901234567890"} {
 		assert.Equal(t, number, identify(t, withValue(`{"id": `+number+` }`), "json:/id").RawID)
 		assert.Equal(t, number, identify(t, withValue(`[`+number+`]`), "json:/0").RawID)
 	}
@@ -52,7 +55,8 @@ func TestJSONValueThatIsNoScalarEndsTheSearch(t *testing.T) {
 
 func TestJSONRepeatedKeyOnTheWayIsAmbiguous(t *testing.T) {
 	for _, value := range []string{
-		`{"a":{"id":"1"},"a":{"id":"2"}}`, `{"a":{"id":"1","id":"1"}}`, `{"a":{"id":"1","\u0069d":"2"}}`, `{"a":{"id":"1"},"a":0}`,
+		`{"a":{"id":"1"},"a":{"id":"2"}}`, `{"a":{"id":"1","id":"1"}}`,
+		`{"a":{"id":"1","\u0069d":"2"}}`, `{"a":{"id":"1"},"a":0}`,
 	} {
 		requireReason(t, ReasonAmbiguousID, withValue(value), "json:/a/id", "position")
 		requireReason(t, ReasonAmbiguousID, withValue(value), "hash:/b,/a/id", "position")
@@ -63,7 +67,8 @@ func TestJSONRepeatedKeyOnTheWayIsAmbiguous(t *testing.T) {
 func TestJSONPayloadThatIsNotJSONIsTheReasonIfNothingYields(t *testing.T) {
 	deep := strings.Repeat("[", maxJSONDepth) + strings.Repeat("]", maxJSONDepth)
 	for _, value := range []string{
-		"", "{", `{"id":"1"} x`, `{"id":"1"}{}`, "{'id':1}", `{"id":01}`, "\xef\xbb\xbf{\"id\":\"1\"}", "{\"id\":\"\xff\"}",
+		"", "{", `{"id":"1"} x`, `{"id":"1"}{}`, "{'id':1}", `{"id":01}`,
+		"\xef\xbb\xbf{\"id\":\"1\"}", "{\"id\":\"\xff\"}",
 		`{"id":"1","x":[` + deep + `]}`, strings.Repeat("[", 1<<20), strings.Repeat(`{"a":`, 1<<20),
 	} {
 		requireReason(t, ReasonNotJSON, withValue(value), "json:/id")
@@ -77,7 +82,8 @@ func TestJSONPayloadThatIsNotJSONIsTheReasonIfNothingYields(t *testing.T) {
 
 func TestJSONFieldsMeetOnlyWhereTheyAreEqual(t *testing.T) {
 	apart := []string{
-		`{"a":"x"}`, `{"a":"x","b":null}`, `{"a":"x","b":""}`, `{"a":null,"b":"x"}`, `{"b":"x"}`, `{"a":"","b":"x"}`, `{"a":"xx","b":"x"}`,
+		`{"a":"x"}`, `{"a":"x","b":null}`, `{"a":"x","b":""}`, `{"a":null,"b":"x"}`, `{"b":"x"}`,
+		`{"a":"","b":"x"}`, `{"a":"xx","b":"x"}`,
 		`{"a":1,"b":"x"}`, `{"a":"1","b":"x"}`, `{"a":true,"b":"x"}`, `{"a":[],"b":{}}`, `{"a":{},"b":[]}`,
 		`{"a":9007199254740993,"b":0}`, `{"a":9007199254740992,"b":0}`,
 	}
@@ -99,7 +105,8 @@ func TestJSONFieldsOfDifferentNamesNeverMeet(t *testing.T) {
 }
 
 func TestJSONFieldsWithoutAnyValueAreMissing(t *testing.T) {
-	for _, value := range []string{`{}`, `{"a":"","b":""}`, `{"a":" ","b":"undefined"}`, `{"a":null}`, `{"a":null,"b":null}`, `[]`, `null`} {
+	for _, value := range []string{`{}`, `{"a":"","b":""}`, `{"a":" ","b":"undefined"}`, `{"a":null}`,
+		`{"a":null,"b":null}`, `[]`, `null`} {
 		requireReason(t, ReasonMissingID, withValue(value), "hash:/a,/b")
 	}
 }

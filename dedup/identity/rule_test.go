@@ -262,7 +262,8 @@ func TestIdentityLeavesTheMessageItselfAlone(t *testing.T) {
 
 func TestIdentityTakesAUUIDWithWhatSerializersPutAroundIt(t *testing.T) {
 	for _, text := range uuidSpellings(canonicalID) {
-		for _, around := range []string{`"%"`, ` "%" `, "\" %\r\n\"", "\u00a0%\u200b", "\ufeff%", `""%""`, "%\x00", "\u2028\"%\"\u3000"} {
+		for _, around := range []string{`"%"`, ` "%" `, "\" %\r\n\"", "\u00a0%\u200b", "\ufeff%", `""%""`,
+			"%\x00", "\u2028\"%\"\u3000"} {
 			text := strings.Replace(around, "%", text, 1)
 			for _, m := range []Found{identify(t, withHeaders("message-id", text)), identify(t, withKey(text), "key"),
 				identify(t, withHeaders("message-id", text, "message-id", canonicalID))} {
@@ -311,7 +312,8 @@ func TestIdentityTextsThatAreNoIDInPracticeAreMissing(t *testing.T) {
 
 func TestIdentityTakesOtherTextsForNoID(t *testing.T) {
 	id := newRule(t).WithNoIDs("N/A", "-")
-	for text, want := range map[string]Reason{"n/a": ReasonMissingID, `"-"`: ReasonMissingID, "null": "", "": ReasonMissingID} {
+	for text, want := range map[string]Reason{"n/a": ReasonMissingID, `"-"`: ReasonMissingID,
+		"null": "", "": ReasonMissingID} {
 		m := withHeaders("message-id", text)
 		assert.Equal(t, want, id.Find(&m, testTopicID).Reason, text)
 	}
@@ -359,7 +361,8 @@ func FuzzIdentify(f *testing.F) {
 // Whatever is put around a UUID that can't be seen, or is JSON's quotes, it stays that UUID; and any other text
 // keeps the ID of the first release.
 func FuzzTextID(f *testing.F) {
-	for _, text := range append(uuidSpellings(canonicalID), append(NoIDs, "order-17", `"order-17"`, "\u00a0", "\x00", "")...) {
+	for _, text := range append(uuidSpellings(canonicalID),
+		append(NoIDs, "order-17", `"order-17"`, "\u00a0", "\x00", "")...) {
 		f.Add([]byte(text), []byte(" \u00a0\""), uint8(3))
 	}
 	f.Fuzz(func(t *testing.T, text, around []byte, n uint8) {

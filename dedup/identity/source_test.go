@@ -10,7 +10,8 @@ import (
 
 func TestSourceTextRoundTrips(t *testing.T) {
 	for _, text := range []string{
-		"header:message-id", "header:X:y", "header:id, really", "cloudevents", "json:/event/id", "json:/", "json:/a~1b/~0/0",
+		"header:message-id", "header:X:y", "header:id, really", "cloudevents", "json:/event/id",
+		"json:/", "json:/a~1b/~0/0",
 		"key", "position", "hash", "hash:/a", "hash:/a,/b/c",
 	} {
 		s, err := ParseSource(text)

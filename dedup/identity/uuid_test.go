@@ -31,10 +31,13 @@ func uuidSpellings(canonical string) []string {
 func TestUUIDLookalikesAreNoUUIDs(t *testing.T) {
 	plain := strings.ReplaceAll(canonicalID, "-", "")
 	for _, text := range []string{
-		"", "x" + canonicalID + "x", "(" + canonicalID + ")", "}" + canonicalID + "{", "{" + canonicalID, "{" + canonicalID + " ",
+		"", "x" + canonicalID + "x", "(" + canonicalID + ")", "}" + canonicalID + "{",
+		"{" + canonicalID, "{" + canonicalID + " ",
 		"{" + plain + "}", "urn:uuid:" + plain, "uuid:" + canonicalID, "urn:uuid-" + canonicalID, canonicalID + "\n",
-		"0190b5e27-c1a-7def-8123-456789abcdef", "0190b5e2-7c1a-7def-8123-456789abcdeg", strings.ReplaceAll(canonicalID, "-", "_"),
-		"0190b5e2-7c1a-7def-8123-456789abcde", "0190b5e2--c1a-7def-8123-456789abcdef", plain[:31] + "-", "urn:uuıd:" + canonicalID[:35],
+		"0190b5e27-c1a-7def-8123-456789abcdef",
+		"0190b5e2-7c1a-7def-8123-456789abcdeg", strings.ReplaceAll(canonicalID, "-", "_"),
+		"0190b5e2-7c1a-7def-8123-456789abcde",
+		"0190b5e2--c1a-7def-8123-456789abcdef", plain[:31] + "-", "urn:uuıd:" + canonicalID[:35],
 	} {
 		_, ok := parseUUID([]byte(text))
 		assert.False(t, ok, text)

@@ -1,8 +1,8 @@
-// Package instruments says what firstseen measures: each metric's name, unit, attributes and meaning, in one place, and
-// what spans carry. The packages above make their instruments from it, and docs/METRICS.md is generated from it.
+// Package instruments says what firstseen measures: each metric's name, unit, attributes and meaning, in one place,
+// and what spans carry. The packages above make their instruments from it, and docs/METRICS.md is generated from it.
 //
-// Names are those of OpenTelemetry's semantic conventions for messaging, version 1.43.0, where they have one; all others
-// begin with firstseen. No attribute holds a key, an ID, a payload or an error's text.
+// Names are those of OpenTelemetry's semantic conventions for messaging, version 1.43.0, where they have one; all
+// others begin with firstseen. No attribute holds a key, an ID, a payload or an error's text.
 package instruments
 
 import (
@@ -76,7 +76,8 @@ func (i *Instrument) Total(m metric.Meter) metric.Float64ObservableCounter {
 	return handled(c, err)
 }
 
-// handled reports an error where OpenTelemetry has its own reported: the instrument works all the same, or does nothing.
+// handled reports an error where OpenTelemetry has its own reported: the instrument works all the same, or does
+// nothing.
 func handled[T any](instrument T, err error) T {
 	if err != nil {
 		otel.Handle(err)

@@ -26,7 +26,8 @@ func TestEachInstrumentHasItsOwnNameAndAMeaning(t *testing.T) {
 		require.NotEmpty(t, i.Unit, i.Name)
 		require.Equal(t, i.Kind == instruments.Histogram, len(i.Buckets) > 0, i.Name)
 		for _, a := range i.Attributes {
-			require.NotContains(t, []string{"messaging.message.id", "messaging.kafka.message.key", "messaging.kafka.offset"}, string(a), i.Name)
+			require.NotContains(t, []string{"messaging.message.id", "messaging.kafka.message.key",
+				"messaging.kafka.offset"}, string(a), i.Name)
 		}
 	}
 }
@@ -67,7 +68,8 @@ func TestSpanIsLinkedToTheFirstSendersThatAreNamed(t *testing.T) {
 }
 
 func TestMessagesOfASpanThatIsNotRecordedAreNotLookedAt(t *testing.T) {
-	instruments.Link(trace.SpanFromContext(context.Background()), func(func(*dedup.Message) bool) { t.Fatal("looked at") })
+	instruments.Link(trace.SpanFromContext(context.Background()),
+		func(func(*dedup.Message) bool) { t.Fatal("looked at") })
 }
 
 func TestSenderIsWhatTheHeadersName(t *testing.T) {

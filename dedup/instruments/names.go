@@ -46,13 +46,16 @@ var seconds = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1
 // Kafka's side. Package consumer makes these.
 var (
 	Consumed = define(fromKafka, Instrument{
-		Name: "messaging.client.consumed.messages", Kind: Counter, Unit: "{message}", Attributes: keys(System, Operation, Group, Topic),
-		About: "Messages that were taken from a fetch to be processed. What is not committed when partitions move is received again.",
+		Name: "messaging.client.consumed.messages", Kind: Counter, Unit: "{message}",
+		Attributes: keys(System, Operation, Group, Topic),
+		About: "Messages that were taken from a fetch to be processed. What is not committed " +
+			"when partitions move is received again.",
 	})
 	ClientDuration = define(fromKafka, Instrument{
 		Name: "messaging.client.operation.duration", Kind: Histogram, Unit: "s", Buckets: seconds,
 		Attributes: keys(System, Operation, Type, Group, ErrorType),
-		About:      "How long a request to a broker took: poll is a fetch, and includes the broker's wait for messages.",
+		About: "How long a request to a broker took: poll is a fetch, " +
+			"and includes the broker's wait for messages.",
 	})
 	FetchBytes = define(fromKafka, Instrument{
 		Name: "firstseen.fetch.size", Kind: Counter, Unit: "By", Attributes: keys(Group),
@@ -61,7 +64,8 @@ var (
 	ProcessDuration = define(fromKafka, Instrument{
 		Name: "messaging.process.duration", Kind: Histogram, Unit: "s", Buckets: seconds,
 		Attributes: keys(System, Operation, Group, Topic, ErrorType),
-		About:      "How long a batch took, its transaction with all handlers in it. Those that failed have an error.type.",
+		About: "How long a batch took, its transaction with all handlers in " +
+			"it. Those that failed have an error.type.",
 	})
 	BatchSize = define(fromKafka, Instrument{
 		Name: "firstseen.batch.size", Kind: Histogram, Unit: "{message}", Attributes: keys(Group, Topic),
@@ -70,8 +74,9 @@ var (
 	})
 	BatchFailures = define(fromKafka, Instrument{
 		Name: "firstseen.batch.failures", Kind: Counter, Unit: "{batch}", Attributes: keys(Group, Topic, Reason),
-		About: "Batches that had to be taken back. postgres and handler are tried again until they go through; fenced and moved show " +
-			"another owner of the partition; abandoned did not end in time when partitions were given up.",
+		About: "Batches that had to be taken back. postgres and handler are tried again until they go through; " +
+			"fenced and moved show another owner of the partition; abandoned did not end " +
+			"in time when partitions were given up.",
 	})
 	Rebalances = define(fromKafka, Instrument{
 		Name: "firstseen.rebalances", Kind: Counter, Unit: "{rebalance}", Attributes: keys(Group),
@@ -79,7 +84,8 @@ var (
 	})
 	Fences = define(fromKafka, Instrument{
 		Name: "firstseen.fences", Kind: Counter, Unit: "{fence}", Attributes: keys(Group, Topic),
-		About: "Transactions that Postgres refused because another owner has the partition, as after a pause of this process.",
+		About: "Transactions that Postgres refused because another owner has the partition, " +
+			"as after a pause of this process.",
 	})
 	Lost = define(fromKafka, Instrument{
 		Name: "firstseen.messages.lost", Kind: Counter, Unit: "{message}", Attributes: keys(Group, Topic),
@@ -103,8 +109,8 @@ var (
 	})
 	Holds = define(fromKafka, Instrument{
 		Name: "firstseen.holds", Kind: Gauge, Unit: "{hold}", Attributes: keys(Group, Subject, Reason),
-		About: "What waits in this process, by what it is (partition, topic, handler, group, broker, inbox, dead_topic) and by why; see held " +
-			"partitions in OPERATIONS. There only while something does.",
+		About: "What waits in this process, by what it is (partition, topic, handler, group, broker, inbox, " +
+			"dead_topic) and by why; see held partitions in OPERATIONS. There only while something does.",
 	})
 	HoldAge = define(fromKafka, Instrument{
 		Name: "firstseen.holds.age", Kind: Gauge, Unit: "s", Attributes: keys(Group, Subject, Reason),
@@ -112,7 +118,8 @@ var (
 	})
 	Readable = define(fromKafka, Instrument{
 		Name: "firstseen.topic.readable", Kind: Gauge, Unit: "{topic}", Attributes: keys(Group, Topic),
-		About: "1 for a topic of the config that can be read, 0 for one that is missing, denied, or can't be read now.",
+		About: "1 for a topic of the config that can be read, 0 for one that is missing, " +
+			"denied, or can't be read now.",
 	})
 	Paused = define(fromKafka, Instrument{
 		Name: "firstseen.partitions.paused", Kind: Gauge, Unit: "{partition}", Attributes: keys(Group, Topic),
@@ -120,11 +127,13 @@ var (
 	})
 	OpenTransaction = define(fromKafka, Instrument{
 		Name: "firstseen.open_transaction.age", Kind: Gauge, Unit: "s", Attributes: keys(Group, Topic, Partition),
-		About: "How long a producer's open transaction is known to hold the partition back. There only while one does.",
+		About: "How long a producer's open transaction is known to hold the partition back. " +
+			"There only while one does.",
 	})
 	BufferUsed = define(fromKafka, Instrument{
 		Name: "firstseen.buffer.usage", Kind: Gauge, Unit: "By", Attributes: keys(Group),
-		About: "What the process holds of messages: answers of brokers, decompressed, read ahead, in hand, loaded of parked ones.",
+		About: "What the process holds of messages: answers of brokers, decompressed, " +
+			"read ahead, in hand, loaded of parked ones.",
 	})
 	BufferLimit = define(fromKafka, Instrument{
 		Name: "firstseen.buffer.limit", Kind: Gauge, Unit: "By", Attributes: keys(Group),
@@ -132,11 +141,13 @@ var (
 	})
 	BufferWait = define(fromKafka, Instrument{
 		Name: "firstseen.buffer.wait", Kind: Counter, Unit: "s", Attributes: keys(Group),
-		About: "How long fetches and lane workers have waited for memory, all together. In a backlog that is as it should be.",
+		About: "How long fetches and lane workers have waited for memory, " +
+			"all together. In a backlog that is as it should be.",
 	})
 	ConsumerState = define(fromKafka, Instrument{
 		Name: "firstseen.consumer.state", Kind: Gauge, Unit: "{state}", Attributes: keys(Group, State),
-		About: "1 for the state that the consumer is in, 0 for all others: starting, joining, consuming, draining, ended.",
+		About: "1 for the state that the consumer is in, 0 for all others: " +
+			"starting, joining, consuming, draining, ended.",
 	})
 )
 
@@ -144,9 +155,10 @@ var (
 var (
 	Outcomes = define(ofMessages, Instrument{
 		Name: "firstseen.messages", Kind: Counter, Unit: "{message}", Attributes: keys(Topic, Handler, Outcome),
-		About: "Messages of committed batches, each once for every handler of its topic: new ones took effect; duplicate and buried ones " +
-			"are copies, of a message and of a dead letter; a conflict is one with another content; parked ones wait for a later attempt or " +
-			"for a detached handler; dead ones went to the dead letters.",
+		About: "Messages of committed batches, each once for every handler of its topic: new ones took effect; " +
+			"duplicate and buried ones are copies, of a message and of a dead letter; " +
+			"a conflict is one with another content; parked ones wait for a later attempt or for a detached " +
+			"handler; dead ones went to the dead letters.",
 	})
 	LaneOutcomes = define(ofMessages, Instrument{
 		Name: "firstseen.lane.messages", Kind: Counter, Unit: "{message}", Attributes: keys(Handler, Outcome),
@@ -154,15 +166,17 @@ var (
 	})
 	Failures = define(ofMessages, Instrument{
 		Name: "firstseen.handler.failures", Kind: Counter, Unit: "{attempt}", Attributes: keys(Handler, Reason),
-		About: "Tries of a message that its handler failed on: failed ones are made again; unavailable ones too, and count no attempt; " +
-			"permanent, attempts_exhausted, too_old and ended_session ended in the dead letters.",
+		About: "Tries of a message that its handler failed on: failed ones are made again; " +
+			"unavailable ones too, and count no attempt; permanent, attempts_exhausted, too_old and ended_session " +
+			"ended in the dead letters.",
 	})
 	DeadLetters = define(ofMessages, Instrument{
 		Name: "firstseen.dead_letters", Kind: Counter, Unit: "{message}", Attributes: keys(Handler, Reason),
 		About: "Messages that went to the dead letters, by why.",
 	})
 	HandlerDuration = define(ofMessages, Instrument{
-		Name: "firstseen.handler.duration", Kind: Histogram, Unit: "s", Attributes: keys(Handler, Outcome), Buckets: seconds,
+		Name: "firstseen.handler.duration", Kind: Histogram, Unit: "s",
+		Attributes: keys(Handler, Outcome), Buckets: seconds,
 		About: "How long a call of a handler took, of however many messages: ok, or failed.",
 	})
 )
@@ -171,8 +185,9 @@ var (
 var (
 	IdempotentRequests = define(overHTTP, Instrument{
 		Name: "firstseen.idempotency.requests", Kind: Counter, Unit: "{request}", Attributes: keys(Route, Outcome),
-		About: "Requests with an idempotency key: a miss runs its handler; a hit was given a stored answer; a conflict is another " +
-			"request with the same key; in_progress ones were told to come again, as a twin was being worked on.",
+		About: "Requests with an idempotency key: a miss runs its handler; a hit was given a stored answer; " +
+			"a conflict is another request with the same key; in_progress ones were told to come again, " +
+			"as a twin was being worked on.",
 	})
 )
 
@@ -180,8 +195,8 @@ var (
 var (
 	Pending = define(inPostgres, Instrument{
 		Name: "firstseen.backlog", Kind: Gauge, Unit: "{message}", Attributes: keys(Handler, State),
-		About: "Parked messages in Postgres, of all processes: pending ones that no attempt has failed on, and failed ones. Counted up to " +
-			"100,001.",
+		About: "Parked messages in Postgres, of all processes: pending ones that no attempt has failed on, " +
+			"and failed ones. Counted up to 100,001.",
 	})
 	OldestAge = define(inPostgres, Instrument{
 		Name: "firstseen.backlog.age", Kind: Gauge, Unit: "s", Attributes: keys(Handler),
@@ -209,12 +224,13 @@ var (
 	})
 	DaysLeft = define(inPostgres, Instrument{
 		Name: "firstseen.disk.days_left", Kind: Gauge, Unit: "d",
-		About: "Days until postgres.capacity is full, if it goes on growing so. There only with a capacity and growth.",
+		About: "Days until postgres.capacity is full, if it goes on growing so. " +
+			"There only with a capacity and growth.",
 	})
 	PollAge = define(inPostgres, Instrument{
 		Name: "firstseen.figures.age", Kind: Gauge, Unit: "s", Attributes: keys(Figure),
-		About: "How old the figures from Postgres are: backlog is asked for every 15 seconds, size (of tables and disk) every 5 minutes. " +
-			"Those that are five times as old are left out.",
+		About: "How old the figures from Postgres are: backlog is asked for every 15 seconds, size (of tables and " +
+			"disk) every 5 minutes. Those that are five times as old are left out.",
 	})
 	Throughput = define(inPostgres, Instrument{
 		Name: "firstseen.throughput", Kind: Gauge, Unit: "{message}/s",

@@ -16,8 +16,8 @@ import (
 // MaxLinks is how many producers a span is linked to at most.
 const MaxLinks = 128
 
-// Link links a span to those that sent the messages, by their headers traceparent and tracestate (W3C Trace Context): to
-// the first MaxLinks that have one. Of a span that is not recorded no message is looked at.
+// Link links a span to those that sent the messages, by their headers traceparent and tracestate (W3C Trace Context):
+// to the first MaxLinks that have one. Of a span that is not recorded no message is looked at.
 func Link(span trace.Span, messages iter.Seq[*dedup.Message]) {
 	if !span.IsRecording() {
 		return

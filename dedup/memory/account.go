@@ -1,6 +1,6 @@
-// Package memory keeps one account of what a process holds of messages: what is fetched ahead and decompressed, what is
-// being processed, and what is loaded of parked messages. Whoever wants memory takes it here before allocating, and gives
-// it back when it lets go of it. The account counts; [Bytes] allocates.
+// Package memory keeps one account of what a process holds of messages: what is fetched ahead and decompressed, what
+// is being processed, and what is loaded of parked messages. Whoever wants memory takes it here before allocating, and
+// gives it back when it lets go of it. The account counts; [Bytes] allocates.
 package memory
 
 import (
@@ -90,8 +90,8 @@ func (a *Account) Try(n int) bool {
 }
 
 // Take takes n bytes, and waits for them where they are not free: whoever came first gets them first, but nobody waits
-// behind a large item that waits for another large one. Item is the part of n that can't be divided; where that is more
-// than half of the limit it may exceed the limit. The error is ctx's, and then nothing is taken.
+// behind a large item that waits for another large one. Item is the part of n that can't be divided; where that is
+// more than half of the limit it may exceed the limit. The error is ctx's, and then nothing is taken.
 func (a *Account) Take(ctx context.Context, n, item int) error {
 	a.mu.Lock()
 	if n > a.limit {

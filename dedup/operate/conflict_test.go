@@ -29,7 +29,8 @@ func copies(mode identity.FingerprintMode) []dedup.Message {
 
 func TestOfCopiesWithDifferentContentsTheFirstWinsAndTheOtherIsKept(t *testing.T) {
 	for _, mode := range []identity.FingerprintMode{identity.FingerprintBytes, identity.FingerprintJSON} {
-		for name, cuts := range map[string][]int{"one batch": {3}, "two batches": {1, 3}, "two batches, other cut": {2, 3}, "three batches": {1, 2, 3}} {
+		for name, cuts := range map[string][]int{"one batch": {3}, "two batches": {1, 3},
+			"two batches, other cut": {2, 3}, "three batches": {1, 2, 3}} {
 			for _, restart := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s %s, restart %t", mode, name, restart), func(t *testing.T) {
 					w := newWard(t)
@@ -38,7 +39,8 @@ func TestOfCopiesWithDifferentContentsTheFirstWinsAndTheOtherIsKept(t *testing.T
 					from := 0
 					for _, to := range cuts {
 						r := w.process(ms[from:to]...)
-						total.New, total.Duplicates, total.Conflicts = total.New+r.New, total.Duplicates+r.Duplicates, total.Conflicts+r.Conflicts
+						total.New, total.Duplicates, total.Conflicts = total.New+r.New, total.Duplicates+r.Duplicates,
+							total.Conflicts+r.Conflicts
 						from = to
 						if restart {
 							w.restart()

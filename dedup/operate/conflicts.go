@@ -49,8 +49,8 @@ func (in *Inbox) Conflicts(ctx context.Context, f Filter, after Cursor,
 		c.add(fmt.Sprintf(`(m.seen_at, m.scope_id, m.message_id, m.topic, m."partition", m."offset")
 			< ($%d, $%d, $%d::text::uuid, $%d, $%d, $%%d)`, n+1, n+2, n+3, n+4, n+5), last.Message.Offset)
 	}
-	sql := conflictsSQL + c.where() +
-		"\norder by m.seen_at desc, m.scope_id desc, m.message_id desc, m.topic desc, m.\"partition\" desc, m.\"offset\" desc" + c.limit(limit)
+	sql := conflictsSQL + c.where() + "\norder by m.seen_at desc, m.scope_id desc, m.message_id desc, m.topic desc, " +
+		"m.\"partition\" desc, m.\"offset\" desc" + c.limit(limit)
 	copies, next, err = collectPage(ctx, in.db.Pool, paging[ConflictCopy]{scanConflict, (*ConflictCopy).size,
 		(*ConflictCopy).cursor, limit},
 		in.db.SQL(sql), c.args...)

@@ -160,7 +160,8 @@ func TestLaneThatIsRemovedWhileAMessageJoinsItIsOpenedAgain(t *testing.T) {
 			m := message(0, "k")
 			w.kill(m)
 			w.exec(`insert into firstseen.lanes (scope_id, lane, due_at, inbox, handler, topic, "partition")
-				select scope_id, $2, now(), inbox, handler, 'orders', 0 from firstseen.scopes where scope_id = $1`, w.scope("book"), laneOf(m))
+				select scope_id, $2, now(), inbox, handler, 'orders', 0 from firstseen.scopes where scope_id = $1`,
+				w.scope("book"), laneOf(m))
 			remover, err := w.pool.Begin(t.Context())
 			require.NoError(t, err)
 			defer func() { _ = remover.Rollback(context.Background()) }()
@@ -172,7 +173,8 @@ func TestLaneThatIsRemovedWhileAMessageJoinsItIsOpenedAgain(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, remover.Commit(t.Context()))
 			require.Equal(t, 1, w.await(joined))
-			require.Equal(t, 1, w.count(`select count(*) from firstseen.parked join firstseen.lanes using (scope_id, lane)`))
+			require.Equal(t, 1,
+				w.count(`select count(*) from firstseen.parked join firstseen.lanes using (scope_id, lane)`))
 		})
 	}
 }
@@ -221,7 +223,8 @@ func TestRedrivesAmongBatchesAndLaneWorkersLoseNothingAndDoubleNothing(t *testin
 					ms[i] = message(b*size+int64(i), fmt.Sprint("k", i%3))
 					ms[i].Partition = partition
 				}
-				if _, err := p.Process(t.Context(), handlers.Batch{Position: w.positions[partition], Next: (b + 1) * size, Messages: ms}); err != nil {
+				if _, err := p.Process(t.Context(), handlers.Batch{Position: w.positions[partition],
+					Next: (b + 1) * size, Messages: ms}); err != nil {
 					return err
 				}
 			}
@@ -230,7 +233,8 @@ func TestRedrivesAmongBatchesAndLaneWorkersLoseNothingAndDoubleNothing(t *testin
 	}
 	require.NoError(t, feeders.Wait())
 	require.Eventually(t, func() bool {
-		return w.count(`select (select count(*) from firstseen.parked) + (select count(*) from firstseen.dead_letters)`) == 0
+		return w.count(
+			`select (select count(*) from firstseen.parked) + (select count(*) from firstseen.dead_letters)`) == 0
 	}, 60*time.Second, 10*time.Millisecond, "a message is stuck")
 	cancel()
 	require.NoError(t, redrivers.Wait())

@@ -193,15 +193,16 @@ func (w *ward) count(sql string, args ...any) (n int) {
 
 func (w *ward) dead(f operate.Filter) []operate.Listed {
 	w.t.Helper()
-	letters, _, err := w.inbox.Messages(w.t.Context(), operate.Listing{Status: operate.StatusDead, Filter: f, Limit: 1000,
-		Content: true})
+	letters, _, err := w.inbox.Messages(w.t.Context(),
+		operate.Listing{Status: operate.StatusDead, Filter: f, Limit: 1000, Content: true})
 	require.NoError(w.t, err)
 	return letters
 }
 
 // page lists dead letters with their content.
 func (w *ward) page(in *operate.Inbox, after operate.Cursor, limit int) ([]operate.Listed, operate.Cursor, error) {
-	return in.Messages(w.t.Context(), operate.Listing{Status: operate.StatusDead, After: after, Limit: limit, Content: true})
+	return in.Messages(w.t.Context(),
+		operate.Listing{Status: operate.StatusDead, After: after, Limit: limit, Content: true})
 }
 
 func (w *ward) redrive(f operate.Filter) int {

@@ -39,8 +39,7 @@ func TestOfManyRedrivesAtOnceOneRunsTheHandler(t *testing.T) {
 	require.Equal(t, 1, w.count(`select count(*) from effects`))
 	require.Equal(t, 1, w.count(`select count(*) from firstseen.inbox i join firstseen.message_dedup d
 		on d.message_id = i.message_id and d.first_seen_at = i.received_at and i.processed_at > i.received_at`))
-	require.Equal(t, 1, w.count(`select count(*) from firstseen.audit where actor = $1 and action = 'redrive' and why = $2 and message_id = $3`,
-		by.Actor, by.Why, m.ID))
+	require.Equal(t, 1, w.count(`select count(*) from firstseen.audit where actor = $1 and action = 'redrive' and why = $2 and message_id = $3`, by.Actor, by.Why, m.ID))
 	require.Empty(t, w.dead(operate.Filter{}))
 }
 
@@ -94,8 +93,9 @@ func TestFiveRedrivesChangeNothingOfAMessage(t *testing.T) {
 	w.redrive(operate.Filter{})
 	w.settle()
 	require.Equal(t, 1, w.count(`select count(*) from effects where value = $1`, m.Value))
-	require.Equal(t, 1, w.count(`select count(*) from firstseen.inbox where headers = $1 and key = '' and raw_id = 'order 7'`,
-		dedup.AppendHeaders(nil, m.Headers)))
+	require.Equal(t,
+		1, w.count(`select count(*) from firstseen.inbox where headers = $1 and key = '' and raw_id = 'order 7'`,
+			dedup.AppendHeaders(nil, m.Headers)))
 }
 
 func TestRedrivenMessageWaitsForAProcessThatHasItsHandler(t *testing.T) {

@@ -41,7 +41,8 @@ func (w *ward) published() (ids []uuid.UUID) {
 func (w *ward) bury(scope int32, n int, payload []byte) {
 	w.t.Helper()
 	w.exec(`insert into firstseen.dead_letters (scope_id, message_id, topic, "partition", "offset", reason, payload)
-		select $1, gen_random_uuid(), 'orders', 0, i, 'permanent', $3 from generate_series(1, $2) i`, scope, n, payload)
+		select $1, gen_random_uuid(), 'orders', 0, i, 'permanent', $3 from generate_series(1, $2) i`,
+		scope, n, payload)
 }
 
 func TestDeadLettersArePublishedOnceInTheOrderTheyDied(t *testing.T) {
@@ -74,7 +75,8 @@ func TestTwoPublishersAtOnceGetDifferentLetters(t *testing.T) {
 	w := newWard(t)
 	w.bury(w.scope("book"), 700, nil)
 	var first, second []uuid.UUID
-	n, err := w.inbox.PublishDead(t.Context(), time.Minute, func(ctx context.Context, letters []operate.DeadLetter) ([]operate.Fate, error) {
+	n, err := w.inbox.PublishDead(t.Context(), time.Minute, func(ctx context.Context,
+		letters []operate.DeadLetter) ([]operate.Fate, error) {
 		for n := 1; n > 0; {
 			var err error
 			n, err = w.inbox.PublishDead(ctx, time.Minute, publishing(&second, operate.Published))
@@ -98,7 +100,8 @@ func TestALetterIsHandedOutAgainUntilItsFateIsKnown(t *testing.T) {
 	m := []dedup.Message{message(0, "a"), message(1, "b"), message(2, "c")}
 	w.kill(m...)
 	away := errors.New("away")
-	_, err := w.inbox.PublishDead(t.Context(), time.Minute, func(context.Context, []operate.DeadLetter) ([]operate.Fate, error) {
+	_, err := w.inbox.PublishDead(t.Context(), time.Minute, func(context.Context,
+		[]operate.DeadLetter) ([]operate.Fate, error) {
 		return []operate.Fate{operate.Published, operate.Unpublished, operate.Unpublishable}, away
 	})
 	require.ErrorIs(t, err, away)

@@ -40,8 +40,9 @@ func TestExplainTellsTheLifeOfAMessage(t *testing.T) {
 	behind := message(1, "k")
 	require.Equal(t, 1, w.process(behind).Parked)
 	e, err = explain()
-	tells(t, e, err, "Handler book of inbox orders-inbox saw it first at", `orders/0@0, under the ID "order 7"`,
-		"waiting in its lane since", "after 1 failed attempt", "has failed 1 time (failed: ", errSick.Error(), "tried next at")
+	tells(t, e, err, "Handler book of inbox orders-inbox saw it first at",
+		`orders/0@0, under the ID "order 7"`, "waiting in its lane since", "after 1 failed attempt",
+		"has failed 1 time (failed: ", errSick.Error(), "tried next at")
 	require.Equal(t, 1, e.Seen[0].Lane.Head.Attempts)
 	e, err = w.inbox.ExplainID(t.Context(), behind.ID)
 	tells(t, e, err, "orders/0@1", "There is 1 unfinished message before it, of which the first is message "+id,
@@ -146,7 +147,8 @@ func TestExplainReadsTheInboxBackOnlyAsFarAsItIsTold(t *testing.T) {
 	w.exec(`with old as (update firstseen.inbox set received_at = now() - interval '3 days' returning received_at)
 		update firstseen.message_dedup set first_seen_at = old.received_at from old`)
 	e, err := w.inbox.ExplainPlace(t.Context(), "orders", 0, 0, time.Time{})
-	tells(t, e, err, "Nothing that is kept came from this offset; the inbox was searched back to "+time.Now().UTC().AddDate(0, 0, -2).Format("2006-01-02"))
+	tells(t, e, err, "Nothing that is kept came from this offset; the inbox was searched back to "+
+		time.Now().UTC().AddDate(0, 0, -2).Format("2006-01-02"))
 	e, err = w.inbox.ExplainPlace(t.Context(), "orders", 0, 0, time.Now().AddDate(0, 0, -4))
 	tells(t, e, err, "At orders/0@0 lay message")
 }
@@ -162,7 +164,8 @@ func TestTextOfAnIDStandsForTheIDThatItsMessageHas(t *testing.T) {
 		return m.ID
 	}
 	header := func(name, value string) dedup.Header { return dedup.Header{Key: name, Value: []byte(value)} }
-	for _, text := range []string{"order-7", " order-7\n", "urn:uuid:1B4E28BA-2FA1-11D2-883F-0016D3CCA427", "{1b4e28ba-2fa1-11d2-883f-0016d3cca427}", "Ümläut"} {
+	for _, text := range []string{"order-7", " order-7\n", "urn:uuid:1B4E28BA-2FA1-11D2-883F-0016D3CCA427",
+		"{1b4e28ba-2fa1-11d2-883f-0016d3cca427}", "Ümläut"} {
 		ids, err := identity.ParseIDs(text)
 		require.NoError(t, err)
 		require.Equal(t, []uuid.UUID{identify("header:message-id",

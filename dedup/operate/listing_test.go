@@ -27,7 +27,8 @@ func (s *stage) settled(status operate.Status, scope int32, ms ...dedup.Message)
 		case operate.StatusPending:
 			e.State, e.Due = dedup.Parked, time.Hour
 		case operate.StatusFailed:
-			e.State, e.Due, e.Attempts, e.Reason, e.Error = dedup.Parked, time.Hour, 3, "handler_failed", "no such account"
+			e.State, e.Due, e.Attempts, e.Reason, e.Error = dedup.Parked, time.Hour, 3,
+				"handler_failed", "no such account"
 		case operate.StatusDead:
 			e.State, e.Attempts, e.Reason, e.Error = dedup.Dead, 10, "attempts_exhausted", "no such account"
 		}
@@ -229,7 +230,8 @@ func TestListsAreGivenInEveryModeThatAPoolerMayNeed(t *testing.T) {
 	s := newStage(t)
 	m := message(0, "k")
 	s.settled(operate.StatusFailed, s.scope, m)
-	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
 		pool := deduptest.OpenPool(t, s.dsn, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 		store, err := dedup.Attach(t.Context(), pool, dedup.Config{Inbox: "test"})
 		require.NoError(t, err)

@@ -52,7 +52,8 @@ func TestPauseIsKeptOnceWithTheFirstReason(t *testing.T) {
 	list, err = s.store.Pauses(t.Context())
 	require.NoError(t, err)
 	require.Len(t, list, 2)
-	require.Equal(t, 3, s.count(`select count(*) from firstseen.audit where action = 'pause' and actor = 'eve' and why = 'broken'
+	require.Equal(t, 3,
+		s.count(`select count(*) from firstseen.audit where action = 'pause' and actor = 'eve' and why = 'broken'
 		and inbox = 'test' and subject in ('topic orders', 'partition orders/3', 'handler h')`))
 	require.Equal(t, 1, s.count(`select count(*) from firstseen.audit where action = 'resume' and actor = 'adam' and subject = 'topic orders'`))
 	require.Equal(t, 4, s.count(`select count(*) from firstseen.audit`))
@@ -74,13 +75,15 @@ func TestPauseIsOfOneInbox(t *testing.T) {
 }
 
 func TestPauseIsNamedAsItIsPrinted(t *testing.T) {
-	for _, want := range []dedup.Pause{orders, orders3, handlerH, {Kind: dedup.PausePartition, Topic: "a/b", Partition: 0}} {
+	for _, want := range []dedup.Pause{orders, orders3, handlerH,
+		{Kind: dedup.PausePartition, Topic: "a/b", Partition: 0}} {
 		got, err := dedup.PauseOf(want.Kind, want.Name())
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
 	require.Equal(t, "partition orders/3", orders3.String())
-	for kind, name := range map[dedup.PauseKind]string{dedup.PausePartition: "orders", "partition ": "orders/1", dedup.PauseTopic: " ", dedup.PauseHandler: "", "": "x"} {
+	for kind, name := range map[dedup.PauseKind]string{dedup.PausePartition: "orders", "partition ": "orders/1",
+		dedup.PauseTopic: " ", dedup.PauseHandler: "", "": "x"} {
 		_, err := dedup.PauseOf(kind, name)
 		require.Error(t, err, "%s %s", kind, name)
 	}

@@ -77,8 +77,8 @@ func (in *Inbox) Positions(ctx context.Context, consumer string) ([]Position, er
 	return found, nil
 }
 
-// PositionsIn is where a consumer stands in a topic as it is now, by partition. A position in a topic of that name that
-// was deleted since says nothing.
+// PositionsIn is where a consumer stands in a topic as it is now, by partition. A position in a topic of that name
+// that was deleted since says nothing.
 func (in *Inbox) PositionsIn(ctx context.Context, consumer, topic string, topicID uuid.UUID) (map[int32]int64, error) {
 	positions, err := in.Positions(ctx, consumer)
 	if err != nil {
@@ -110,7 +110,8 @@ func (in *Inbox) AllPositions(ctx context.Context, limit int) ([]Position, error
 }
 
 // ErrPositionInUse says that a position can't be moved because its owner's transaction stays open.
-var ErrPositionInUse = errors.New("a transaction of the position's owner is still open: stop that process, or end the transaction")
+var ErrPositionInUse = errors.New("a transaction of the position's owner is still open: " +
+	"stop that process, or end the transaction")
 
 // ResetPositions moves a consumer's positions in a topic by hand, all in one transaction: next has the offset to
 // process next for each partition, topicID the topic's identity (zero: none). Whoever still owns one of them is

@@ -72,8 +72,9 @@ func (in *Inbox) CountDeadLetters(ctx context.Context, f Filter) (n int, err err
 type NoIDError struct{ Letters int }
 
 func (e *NoIDError) Error() string {
-	return counted(int64(e.Letters), "dead letter") + " without a message ID can't be redriven, for a copy would take effect beside it: correct where the topic's id " +
-		"is looked for, restart, have the offsets read again by a replay, which gives the message its ID, and discard the letter"
+	return counted(int64(e.Letters), "dead letter") + " without a message ID can't be redriven, " +
+		"for a copy would take effect beside it: correct where the topic's id is looked for, restart, " +
+		"have the offsets read again by a replay, which gives the message its ID, and discard the letter"
 }
 
 // Discard forgets the dead letters that the filter picks, content and all, and returns how many. Their IDs stay seen:
@@ -128,8 +129,8 @@ func scanGrave(row pgx.CollectableRow) (g grave, err error) {
 
 func (g grave) at() (topic string, partition int32) { return g.topic, g.partition }
 
-// byPartition does something with all rows, which are sorted by partition, in one transaction after the other: each has
-// rows of one partition, up to changeChunk. It adds up what they return.
+// byPartition does something with all rows, which are sorted by partition, in one transaction after the other: each
+// has rows of one partition, up to changeChunk. It adds up what they return.
 func byPartition[T interface{ at() (string, int32) }](rows []T, do func([]T) (int, error)) (total int, err error) {
 	for err == nil && len(rows) > 0 {
 		topic, partition := rows[0].at()

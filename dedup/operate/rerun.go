@@ -217,7 +217,8 @@ func (in *Inbox) processedSince(ctx context.Context,
 		}
 		c := f.narrowed(in.db.Inbox)
 		var some []RerunMessage
-		some, err = db.Collect(ctx, in.db, f.scan, processedSQL+` join firstseen.inbox m using (scope_id)`+c.where()+c.limit(maxRerun), c.args...)
+		some, err = db.Collect(ctx, in.db, f.scan, processedSQL+` join firstseen.inbox m using (scope_id)`+c.where()+
+			c.limit(maxRerun), c.args...)
 		found, to = append(found, some...), f.From
 	}
 	return found, since, err

@@ -121,7 +121,8 @@ func TestRerunsAtOnceRunAMessageOnce(t *testing.T) {
 	require.Equal(t, 50, moved[0]+moved[1]+moved[2]+moved[3])
 	w.settle()
 	require.Len(t, w.effects("book"), 100)
-	require.Equal(t, 50, w.count(`select count(*) from firstseen.audit where action = 'rerun' and actor = $1 and why = $2`, by.Actor, by.Why))
+	require.Equal(t, 50, w.count(
+		`select count(*) from firstseen.audit where action = 'rerun' and actor = $1 and why = $2`, by.Actor, by.Why))
 }
 
 func TestRerunOfAPlaceRangeReadsTheInboxBack(t *testing.T) {
@@ -167,7 +168,8 @@ func TestRerunSaysWhatItCanNotRun(t *testing.T) {
 	require.Equal(t, 1, w.rerun(ofBook(dead.ID, waiting.ID, dropped.ID, known.ID, unseen)))
 
 	for want, f := range map[string]operate.RerunFilter{
-		"say whose messages": {}, "handler ledger has seen no message in this inbox; those that have: book": {Filter: operate.Filter{Handler: "ledger"}},
+		"say whose messages": {}, "handler ledger has seen no message in this inbox; those that have: book": {
+			Filter: operate.Filter{Handler: "ledger"}},
 		"offsets are a topic's": {Filter: operate.Filter{Handler: "book"},
 			Places: &operate.PlaceRange{}}, "has none": {Filter: operate.Filter{Handler: "book", Reason: "x"}},
 	} {

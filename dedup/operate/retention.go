@@ -136,7 +136,9 @@ func (in *Inbox) EstimateForget(ctx context.Context, before map[string]time.Time
 			return err
 		}
 		var pages int64
-		if err := tx.QueryRow(ctx, in.db.SQL(`select pg_relation_size('firstseen.message_dedup') / current_setting('block_size')::int`)).Scan(&pages); err != nil {
+		if err := tx.QueryRow(ctx,
+			in.db.SQL(`select pg_relation_size('firstseen.message_dedup') / current_setting('block_size')::int`)).
+			Scan(&pages); err != nil {
 			return err
 		}
 		percent := min(100, 1000*100/float64(max(1, pages)))
@@ -216,7 +218,8 @@ func (in *Inbox) Exclusively(ctx context.Context, do func(context.Context) error
 		if tx, err = in.db.Pool.BeginTx(ctx, db.Pinned); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, in.db.SQL(`select set_config('idle_in_transaction_session_timeout', '0', true) is not null
+		return tx.QueryRow(ctx,
+			in.db.SQL(`select set_config('idle_in_transaction_session_timeout', '0', true) is not null
 			and firstseen.claim_upkeep()`)).Scan(&mine)
 	})
 	if tx != nil {

@@ -42,7 +42,9 @@ func TestRowsWithoutADayLeaveOneNoteARun(t *testing.T) {
 		dropped, err := w.inbox.DropInbox(t.Context(), time.Now().Add(-days2), by)
 		require.NoError(t, err)
 		require.Equal(t, operate.Dropped{Rows: 1200}, dropped, "in three chunks")
-		require.Equal(t, run+1, w.count(`select count(*) from firstseen.audit where action = 'drop' and actor = $1 and why = $2
-			and inbox = 'orders-inbox' and subject ~ '^inbox rows without a day, received before \d{4}-\d\d-\d\d '`, by.Actor, by.Why))
+		require.Equal(t, run+1,
+			w.count(`select count(*) from firstseen.audit where action = 'drop' and actor = $1 and why = $2
+			and inbox = 'orders-inbox' and subject ~ '^inbox rows without a day, received before \d{4}-\d\d-\d\d '`,
+				by.Actor, by.Why))
 	}
 }

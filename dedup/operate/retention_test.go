@@ -72,10 +72,13 @@ func TestForgetIDsTakesTheOldOnesOfItsHandlersOnly(t *testing.T) {
 	forgotten, err := w.inbox.Forgotten(t.Context())
 	require.NoError(t, err)
 	require.WithinDuration(t, time.Now().Add(-days2), forgotten["book"], time.Minute)
-	require.Equal(t, 2, w.count(`select count(*) from firstseen.audit where action = 'forget' and actor = $1 and why = $2
+	require.Equal(t, 2,
+		w.count(`select count(*) from firstseen.audit where action = 'forget' and actor = $1 and why = $2
 		and inbox = 'orders-inbox' and subject ~ '^IDs of handler (book|ship) first seen before '`, by.Actor, by.Why))
 	e, err := w.inbox.ExplainID(t.Context(), uuid.New())
-	tells(t, e, err, "was never seen", "Or it was forgotten: retention has deleted IDs that inbox orders-inbox saw first before "+time.Now().Add(-days2).UTC().Format("2006-01-02"))
+	tells(t, e, err, "was never seen",
+		"Or it was forgotten: retention has deleted IDs that inbox orders-inbox saw first before "+
+			time.Now().Add(-days2).UTC().Format("2006-01-02"))
 	e, err = operate.Of(other).ExplainID(t.Context(), uuid.New())
 	require.NoError(t, err)
 	require.NotContains(t, strings.Join(e.Sentences, " "), "forgotten")
@@ -102,7 +105,8 @@ func TestForgetIDsLeavesTheIDOfAMessageThatIsJustBeingRerun(t *testing.T) {
 	rerun, err := w.pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = rerun.Rollback(context.Background()) }()
-	_, err = rerun.Exec(t.Context(), `select firstseen.rerun(array[received_at], array[seq], array[message_id], 'me', 'x') from firstseen.inbox`)
+	_, err = rerun.Exec(t.Context(),
+		`select firstseen.rerun(array[received_at], array[seq], array[message_id], 'me', 'x') from firstseen.inbox`)
 	require.NoError(t, err)
 	var forgotten, next int64
 	require.NoError(t, w.pool.QueryRow(t.Context(), forgetAll).Scan(&forgotten, &next), "nothing is waited for")
@@ -214,8 +218,9 @@ func TestOneRetentionRunsAtATime(t *testing.T) {
 func (w *ward) dayBack(days int) time.Time {
 	w.t.Helper()
 	day := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -days)
-	w.exec(`create table firstseen.inbox_` + day.Format("20060102") + ` partition of firstseen.inbox for values from ('` +
-		day.Format(time.RFC3339) + `') to ('` + day.AddDate(0, 0, 1).Format(time.RFC3339) + `')`)
+	w.exec(`create table firstseen.inbox_` + day.Format("20060102") +
+		` partition of firstseen.inbox for values from ('` + day.Format(time.RFC3339) + `') to ('` +
+		day.AddDate(0, 0, 1).Format(time.RFC3339) + `')`)
 	return day
 }
 
@@ -249,9 +254,11 @@ func TestDropInboxDropsWholeDaysOfProcessedMessagesOnly(t *testing.T) {
 	require.Equal(t, 4, w.count(`select count(*) from firstseen.message_dedup`), "the IDs stay known")
 	require.Equal(t, 1, w.count(`select count(*) from pg_class where relname = $1`,
 		"inbox_"+time.Now().UTC().AddDate(0, 0, -2).Format("20060102")))
-	require.Equal(t, 1, w.count(`select count(*) from firstseen.audit where action = 'drop' and subject ~ '^inbox day \d{4}-\d\d-\d\d$'`))
+	require.Equal(t, 1, w.count(
+		`select count(*) from firstseen.audit where action = 'drop' and subject ~ '^inbox day \d{4}-\d\d-\d\d$'`))
 	e, err := w.inbox.ExplainID(t.Context(), done.ID)
-	tells(t, e, err, "kept no more: it was handled, and retention has dropped the inbox's days before "+days[1].Day.AddDate(0, 0, 1).Format("2006-01-02"))
+	tells(t, e, err, "kept no more: it was handled, and retention has dropped the inbox's days before "+
+		days[1].Day.AddDate(0, 0, 1).Format("2006-01-02"))
 
 	w.handler.mend()
 	w.exec(`update firstseen.lanes set due_at = now()`)
@@ -281,7 +288,8 @@ func TestDropInboxNeverWaitsLongForWhoUsesTheInbox(t *testing.T) {
 
 	batch, err := w.pool.Begin(t.Context()) // a batch that has written its rows
 	require.NoError(t, err)
-	_, err = batch.Exec(t.Context(), `insert into firstseen.inbox (scope_id, message_id, topic) values (1, gen_random_uuid(), 'orders')`)
+	_, err = batch.Exec(t.Context(),
+		`insert into firstseen.inbox (scope_id, message_id, topic) values (1, gen_random_uuid(), 'orders')`)
 	require.NoError(t, err)
 	require.Equal(t, "emptied", drop(), "space is given back though batches go on")
 	require.Equal(t, "busy", drop())

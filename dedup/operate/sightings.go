@@ -67,7 +67,8 @@ func (in *Inbox) follow(ctx context.Context, f *Sighting, id uuid.UUID) (err err
 		return err
 	}
 	f.Conflicts, err = db.Collect(ctx, in.db, scanConflict,
-		conflictsSQL+` where m.scope_id = $1 and m.message_id = $2::text::uuid order by m.seen_at desc limit 100`, f.scope, id.String())
+		conflictsSQL+` where m.scope_id = $1 and m.message_id = $2::text::uuid order by m.seen_at desc limit 100`,
+		f.scope, id.String())
 	return err
 }
 
@@ -112,6 +113,7 @@ func scanLane(row pgx.CollectableRow) (l Lane, err error) {
 	var reason, text *string
 	err = row.Scan(&l.DueAt, &l.Claims, &l.Ahead, &h.Message.ID, &h.Message.Topic, &partition, &h.Message.Offset,
 		&h.Attempts, &reason, &text)
-	h.State, h.Message.Partition, h.Reason, h.Error = dedup.Parked, db.Deref(partition), db.Deref(reason), db.Deref(text)
+	h.State, h.Message.Partition, h.Reason, h.Error = dedup.Parked,
+		db.Deref(partition), db.Deref(reason), db.Deref(text)
 	return l, err
 }

@@ -77,8 +77,8 @@ type Growth struct {
 // sizeLimit ends the queries of one Size.
 const sizeLimit = "15s"
 
-// sizeTries is how often it is measured at most where a database of the server is dropped meanwhile, whose size is asked
-// too: then that object is not defined.
+// sizeTries is how often it is measured at most where a database of the server is dropped meanwhile, whose size is
+// asked too: then that object is not defined.
 const sizeTries = 5
 
 // Size measures what is kept. It reads statistics, sizes of files and a bounded number of pages, never a whole table.

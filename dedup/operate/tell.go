@@ -17,7 +17,8 @@ func (e *Explanation) tell() []string {
 	if e.Place != nil {
 		e.tellPlace(&t)
 	} else if len(e.Seen) == 0 {
-		t.say("Message %s was never seen, by any handler of any inbox in this schema: it has not been delivered, its batch has not committed yet, or its ID is another.", e.Asked)
+		t.say("Message %s was never seen, by any handler of any inbox in this schema: it has not been delivered, "+
+			"its batch has not committed yet, or its ID is another.", e.Asked)
 	}
 	if e.Place == nil && len(e.Seen) == 0 && !e.ForgottenBefore.IsZero() {
 		t.say("Or it was forgotten: retention has deleted IDs that inbox %s saw first before %s.", e.Inbox,
@@ -45,7 +46,8 @@ func (e *Explanation) tellPlace(t *teller) {
 	p := e.Place
 	switch {
 	case len(e.Seen) > 0 && p.Conflict:
-		t.say("At %s lay a copy of message %s with another content than the first one's. It was not handled: the first one stands.", p, e.id())
+		t.say("At %s lay a copy of message %s with another content than the first one's. "+
+			"It was not handled: the first one stands.", p, e.id())
 	case len(e.Seen) > 0:
 		t.say("At %s lay message %s.", p, e.id())
 	}
@@ -58,8 +60,9 @@ func (e *Explanation) tellPlace(t *teller) {
 	if len(e.Seen) == 0 && !p.SearchedFrom.IsZero() {
 		t.say("Nothing that is kept came from this offset; the inbox was searched back to %s.", clock(p.SearchedFrom))
 		if len(p.Consumers) > 0 {
-			t.say("So it was a copy of a message that was seen before, which leaves no trace (ask for its ID); or a record of the broker's own, " +
-				"or removed from the topic before it was read; or it lies below the offset that the consumer began at; or it was processed earlier than that.")
+			t.say("So it was a copy of a message that was seen before, which leaves no trace (ask for its ID); " +
+				"or a record of the broker's own, or removed from the topic before it was read; " +
+				"or it lies below the offset that the consumer began at; or it was processed earlier than that.")
 		}
 	}
 }
@@ -84,7 +87,8 @@ func (c *Position) tell(t *teller, p *Place) {
 		t.say("Consumer %s has not reached it: its position is %d, %s before it, and last moved at %s.",
 			c.Consumer, c.Next, counted(p.Offset-c.Next, "offset"), clock(c.MovedAt))
 	default:
-		t.say("Consumer %s is right at it since %s: it is next, once it arrives; if it has arrived, the partition is held.", c.Consumer, clock(c.MovedAt))
+		t.say("Consumer %s is right at it since %s: it is next, once it arrives; "+
+			"if it has arrived, the partition is held.", c.Consumer, clock(c.MovedAt))
 	}
 	if c.Owner != "" && c.Next <= p.Offset {
 		again := ""
@@ -128,7 +132,8 @@ func (f *Sighting) tellGone(t *teller, dropped time.Time) {
 	case n > 0 && f.Audit[n-1].Action == "discard":
 		t.say("Its content is gone: it was discarded.")
 	case f.FirstSeenAt.Before(dropped):
-		t.say("Its content is kept no more: it was handled, and retention has dropped the inbox's days before %s since.", dropped.UTC().Format(time.DateOnly))
+		t.say("Its content is kept no more: it was handled, and retention has dropped the "+
+			"inbox's days before %s since.", dropped.UTC().Format(time.DateOnly))
 	default:
 		t.say("Its content is kept no more: it was handled, and its day has been dropped from the inbox since.")
 	}
@@ -150,7 +155,8 @@ func (f *Sighting) tellState(t *teller, now time.Time) {
 	case dedup.Dead:
 		t.say("It was given up at %s%s (%s).", clock(m.At), failed, cause(m))
 		if slices.Contains(identity.Reasons(), m.Reason) {
-			t.say("It has no message ID but that of its place, so it can't be redriven: a replay of its offset finds its ID by the rule of today; then discard it.")
+			t.say("It has no message ID but that of its place, so it can't be redriven: " +
+				"a replay of its offset finds its ID by the rule of today; then discard it.")
 			return
 		}
 		t.say("It lies in the dead letters until it is redriven or discarded; a copy that arrives is not handled.")
@@ -185,8 +191,8 @@ func (f *Sighting) tellLane(t *teller, now time.Time) {
 	case late < time.Minute:
 		t.say("The lane is due now.")
 	default:
-		t.say("The lane is due since %s and nobody has taken it, or its worker is still busy: is a process running that has handler %s?",
-			clock(l.DueAt), f.Handler)
+		t.say("The lane is due since %s and nobody has taken it, or its worker is still busy: "+
+			"is a process running that has handler %s?", clock(l.DueAt), f.Handler)
 	}
 }
 

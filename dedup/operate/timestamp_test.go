@@ -78,7 +78,8 @@ func (w *ward) requireTimes(want []dedup.Message, status operate.Status) {
 	for _, d := range w.dead(operate.Filter{}) {
 		requireTime(w.t, want, d.Message)
 	}
-	_, err := w.inbox.PublishDead(w.t.Context(), time.Minute, func(_ context.Context, letters []operate.DeadLetter) ([]operate.Fate, error) {
+	_, err := w.inbox.PublishDead(w.t.Context(), time.Minute, func(_ context.Context,
+		letters []operate.DeadLetter) ([]operate.Fate, error) {
 		require.Len(w.t, letters, len(want))
 		for _, d := range letters {
 			requireTime(w.t, want, d.Message)
@@ -117,7 +118,8 @@ func TestLanesGiveHandlersTheTimestampThatCame(t *testing.T) {
 // as the last moment of 1969.
 func TestTimestampsOfEarlierVersionsStopNothing(t *testing.T) {
 	stored := map[string]int64{"infinity": math.MaxInt64, "-infinity": math.MinInt64, "1969-12-31 23:59:59.999+00": -1,
-		"57878-03-04 05:06:07.008+00": 1764291474367008, "4713-01-01 00:00:00+00 BC": -210863520000000, "294276-01-01 00:00:00.001+00": 9224286393600001}
+		"57878-03-04 05:06:07.008+00": 1764291474367008, "4713-01-01 00:00:00+00 BC": -210863520000000,
+		"294276-01-01 00:00:00.001+00": 9224286393600001}
 	w := newWard(t)
 	var all []int64
 	for _, number := range stored {
@@ -129,7 +131,9 @@ func TestTimestampsOfEarlierVersionsStopNothing(t *testing.T) {
 		for text, number := range stored {
 			for i := range ms {
 				if all[i] == number {
-					w.exec(`update firstseen.`+table+` set raw_timestamp = null, produced_at = $2::text::timestamptz where message_id = $1`, ms[i].ID, text)
+					w.exec(`update firstseen.`+table+
+						` set raw_timestamp = null, produced_at = $2::text::timestamptz where message_id = $1`,
+						ms[i].ID, text)
 				}
 			}
 		}

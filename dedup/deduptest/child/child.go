@@ -115,8 +115,8 @@ func (p *Process) Err() error {
 	}
 }
 
-// Await repeats try, at each interval, until it gives no error. It gives up where the child ends, and says how, and where
-// ctx does, with the last error.
+// Await repeats try, at each interval, until it gives no error. It gives up where the child ends, and says how, and
+// where ctx does, with the last error.
 func (p *Process) Await(ctx context.Context, interval time.Duration, try func(context.Context) error) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()

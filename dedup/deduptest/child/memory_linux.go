@@ -10,7 +10,9 @@ const leastMemory = 4 << 30
 // memoryDir is a directory whose files are in memory; empty: there is none with room.
 func memoryDir() string {
 	var fs syscall.Statfs_t
-	if syscall.Statfs(sharedMemory, &fs) != nil || fs.Bavail*uint64(fs.Bsize) < leastMemory || syscall.Access(sharedMemory, 2) != nil { //nolint:gosec // a size
+	if syscall.Statfs(sharedMemory, &fs) != nil ||
+		fs.Bavail*uint64(fs.Bsize) < leastMemory || //nolint:gosec // a size
+		syscall.Access(sharedMemory, 2) != nil {
 		return ""
 	}
 	return sharedMemory

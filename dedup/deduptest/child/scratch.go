@@ -25,8 +25,8 @@ func NewScratch(name string, user *User) (*Scratch, error) {
 	return newScratch(os.TempDir(), name, user)
 }
 
-// NewMemoryScratch makes one whose files are in memory, where that is large enough, else as NewScratch does. Thousands of
-// small files that come and go, as with a database for each test, take most of a file system's time on a disk.
+// NewMemoryScratch makes one whose files are in memory, where that is large enough, else as NewScratch does. Thousands
+// of small files that come and go, as with a database for each test, take most of a file system's time on a disk.
 func NewMemoryScratch(name string, user *User) (*Scratch, error) {
 	dir := memoryDir()
 	if dir == "" {

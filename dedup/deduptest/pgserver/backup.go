@@ -40,7 +40,8 @@ func (s *Server) Restore(ctx context.Context, dir string) error {
 	return s.start(ctx)
 }
 
-// Standby starts another server, which follows this one by streaming replication, from a copy of its data. Close it too.
+// Standby starts another server, which follows this one by streaming replication, from a copy of its data. Close it
+// too.
 func (s *Server) Standby(ctx context.Context) (*Server, error) {
 	scratch, err := s.newScratch()
 	if err != nil {
@@ -61,8 +62,8 @@ func (s *Server) Standby(ctx context.Context) (*Server, error) {
 	return standby, nil
 }
 
-// Follow has the server be a standby of another from now on, which has all that this one has, and starts it again. To make
-// it a primary ask it for pg_promote().
+// Follow has the server be a standby of another from now on, which has all that this one has, and starts it again. To
+// make it a primary ask it for pg_promote().
 func (s *Server) Follow(ctx context.Context, primary *Server) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

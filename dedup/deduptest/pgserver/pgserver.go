@@ -33,8 +33,8 @@ type Config struct {
 	InMemory bool
 	// Port to listen on, at 127.0.0.1 only. Default a free one.
 	Port int
-	// Password of the superuser, asked for by scram-sha-256: whoever else is on the machine stays out. Default a random
-	// one, which is kept in the data directory.
+	// Password of the superuser, asked for by scram-sha-256: whoever else is on the machine stays out. Default a
+	// random one, which is kept in the data directory.
 	Password string
 	// Settings are the server's configuration parameters. They win over the defaults, which trade safety
 	// at a power failure for speed: fsync and full_page_writes off, 200 connections. Commits stay

@@ -50,7 +50,8 @@ func TestPasswordIsAskedFor(t *testing.T) {
 		require.Equal(t, "1", queryText(t, s, "select '1'"))
 		u, err := url.Parse(s.DSN("postgres"))
 		require.NoError(t, err)
-		for _, wrong := range []*url.Userinfo{url.UserPassword(pgserver.Superuser, "other"), url.User(pgserver.Superuser)} {
+		for _, wrong := range []*url.Userinfo{url.UserPassword(pgserver.Superuser, "other"),
+			url.User(pgserver.Superuser)} {
 			u.User = wrong
 			_, err = pgx.Connect(t.Context(), u.String())
 			var refused *pgconn.PgError
@@ -64,7 +65,8 @@ func TestPasswordIsAskedFor(t *testing.T) {
 func TestFilesOfTheServerAreItsUsersOnly(t *testing.T) {
 	s := start(t, pgserver.Config{})
 	for path, mode := range map[string]os.FileMode{
-		filepath.Dir(s.Dir()): 0o700, s.Dir(): 0o700, s.LogFile(): 0o600, filepath.Join(s.Dir(), "firstseen.password"): 0o600,
+		filepath.Dir(s.Dir()): 0o700, s.Dir(): 0o700, s.LogFile(): 0o600,
+		filepath.Join(s.Dir(), "firstseen.password"): 0o600,
 	} {
 		info, err := os.Stat(path)
 		require.NoError(t, err)

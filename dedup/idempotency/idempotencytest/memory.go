@@ -69,7 +69,8 @@ func (m *Memory) Lookup(_ context.Context, e idempotency.Entry) (idempotency.Fin
 }
 
 // Claim is the Store's.
-func (m *Memory) Claim(_ context.Context, e idempotency.Entry, lease, ttl time.Duration) (int64, idempotency.Finding, error) {
+func (m *Memory) Claim(_ context.Context, e idempotency.Entry,
+	lease, ttl time.Duration) (int64, idempotency.Finding, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.records[e.ID]
@@ -84,7 +85,8 @@ func (m *Memory) Claim(_ context.Context, e idempotency.Entry, lease, ttl time.D
 		m.records[e.ID] = r
 	}
 	m.fence++
-	*r = record{fingerprint: e.Fingerprint, fence: m.fence, leaseUntil: m.now().Add(lease), expiresAt: m.now().Add(ttl)}
+	*r = record{fingerprint: e.Fingerprint, fence: m.fence, leaseUntil: m.now().Add(lease),
+		expiresAt: m.now().Add(ttl)}
 	return r.fence, idempotency.Finding{}, nil
 }
 

@@ -98,7 +98,8 @@ func (d *DB) InLongTx(ctx context.Context, f func(context.Context, pgx.Tx) error
 // InTxWithin does something in a transaction within a time limit. Where the connection falls silent Postgres ends the
 // transaction a moment later: what it has inserted others would wait for, until the server's kernel gives it up.
 func (d *DB) InTxWithin(ctx context.Context, limit time.Duration, f func(context.Context, pgx.Tx) error) error {
-	begin := pgx.TxOptions{BeginQuery: fmt.Sprintf("begin isolation level %s; set local idle_in_transaction_session_timeout = %d",
+	begin := pgx.TxOptions{BeginQuery: fmt.Sprintf("begin isolation level %s; "+
+		"set local idle_in_transaction_session_timeout = %d",
 		Pinned.IsoLevel, (limit + time.Second).Milliseconds())}
 	return Answered(ctx, limit, func(ctx context.Context) error {
 		return pgx.BeginTxFunc(ctx, d.Pool, begin, func(tx pgx.Tx) error { return f(ctx, tx) })
@@ -176,8 +177,8 @@ func (d *DB) LookOne(ctx context.Context, sql string, args []any, into ...any) e
 }
 
 // RolesAdvice is what to do where a login may not have what is firstseen's own.
-const RolesAdvice = "run `firstseen migrate print --roles | psql`, again after each upgrade, and grant the login its role: " +
-	"firstseen_consumer, or firstseen_operator to a person"
+const RolesAdvice = "run `firstseen migrate print --roles | psql`, again after each upgrade, " +
+	"and grant the login its role: firstseen_consumer, or firstseen_operator to a person"
 
 // RightsError adds to an error of our own statements what to do, where Postgres said that a right is missing.
 func RightsError(err error) error {

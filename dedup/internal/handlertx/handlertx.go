@@ -22,7 +22,8 @@ var (
 	ErrAborted = errors.New("a statement failed in the transaction and its error was dropped")
 	ErrBusy    = errors.New("a statement of the transaction is still running, or its rows were not closed")
 	// ErrNotYours is what Commit and Rollback answer.
-	ErrNotYours = errors.New("the transaction is committed by firstseen: return nil to commit it, an error to roll it back")
+	ErrNotYours = errors.New("the transaction is committed by firstseen: return nil to commit it, " +
+		"an error to roll it back")
 )
 
 // Tx is its owner's transaction in the hands of a handler: it can't be ended, and it answers ErrTxClosed once the
