@@ -27,13 +27,14 @@ func newPipe(t testing.TB) *pipe {
 	rule, err := identity.NewRule()
 	require.NoError(t, err)
 	topic := Topic{Name: "orders", Identity: rule}
-	return &pipe{t: t, wire: wire.New(nil, nil, "", 0),
-		worker: &worker{partition: fetch.NewPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, topic.message())}}
+	return &pipe{t: t, wire: wire.New(nil, nil, "", 0), worker: &worker{partition: fetch.NewPartition(
+		wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, topic.message())}}
 }
 
 func (p *pipe) messages(set []byte) []dedup.Message {
 	buffer := p.worker.partition
-	d := p.wire.DecodeRecords(wire.FetchPartition{Topic: "orders", Partition: 3}, set, nil, wire.NewFixedRoom(4<<20), 0)
+	d := p.wire.DecodeRecords(wire.FetchPartition{Topic: "orders", Partition: 3}, set, nil,
+		wire.NewFixedRoom(4<<20), 0)
 	if d.Err != nil {
 		p.t.Fatal(d.Err)
 	}

@@ -34,8 +34,8 @@ func TestClusterTellsWhereAGroupStands(t *testing.T) {
 		long, then := time.UnixMilli(1_600_000_000_000), time.UnixMilli(1_700_000_000_000)
 		consumertest.ProduceTo(t, addr, &kgo.Record{Topic: topic, Timestamp: then}, &kgo.Record{Topic: topic,
 			Timestamp: long}, &kgo.Record{Topic: topic})
-		producer, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.TransactionalID(topic), kgo.DefaultProduceTopic(topic),
-			kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		producer, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.TransactionalID(topic),
+			kgo.DefaultProduceTopic(topic), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 		require.NoError(t, err)
 		defer producer.Close()
 		require.NoError(t, producer.BeginTransaction())
@@ -82,7 +82,8 @@ func TestClusterMovesOnlyAGroupWithoutMembers(t *testing.T) {
 		m := group.Members[0]
 		require.Equal(t, "someone", m.ClientID)
 		require.NotEmpty(t, m.Host)
-		require.Equal(t, []cluster.TopicPartition{{Topic: topic, Partition: 0}, {Topic: topic, Partition: 1}}, m.Partitions)
+		require.Equal(t,
+			[]cluster.TopicPartition{{Topic: topic, Partition: 0}, {Topic: topic, Partition: 1}}, m.Partitions)
 		require.Equal(t, m, group.Owner(topic, 1))
 		require.Zero(t, group.Owner(topic, 2))
 
@@ -105,10 +106,11 @@ func TestClusterMovesOnlyAGroupWithoutMembers(t *testing.T) {
 func TestClusterTellsTheSettingsOfTopics(t *testing.T) {
 	t.Parallel()
 	onBrokers(t, func(t *testing.T, addr string) {
-		c, forever, day, missing := newCluster(t, addr), consumertest.Name(t), consumertest.Name(t), consumertest.Name(t)
+		c, forever, day, missing := newCluster(t, addr), consumertest.Name(t),
+			consumertest.Name(t), consumertest.Name(t)
 		consumertest.CreateTopic(t, addr, forever, 1, "retention.ms=-1", "cleanup.policy=compact")
-		consumertest.CreateTopic(t, addr, day, 3, "retention.ms=86400000", "retention.bytes=1000000", "segment.ms=3600000",
-			"max.message.bytes=2000000", "min.insync.replicas=1")
+		consumertest.CreateTopic(t, addr, day, 3, "retention.ms=86400000", "retention.bytes=1000000",
+			"segment.ms=3600000", "max.message.bytes=2000000", "min.insync.replicas=1")
 		got, err := c.Topics(t.Context(), []string{forever, missing, day})
 		require.NoError(t, err)
 		require.Len(t, got, 3)
@@ -119,8 +121,9 @@ func TestClusterTellsTheSettingsOfTopics(t *testing.T) {
 		require.NotEqual(t, uuid.Nil, got[2].ID)
 		require.Positive(t, got[2].Replicas)
 		got[2].ID, got[2].Replicas = uuid.Nil, 0
-		require.Equal(t, cluster.TopicFacts{Name: day, Partitions: 3, Retention: 24 * time.Hour, RetentionBytes: 1_000_000,
-			Segment: time.Hour, Cleanup: "delete", MinInsync: 1, MaxMessageBytes: 2_000_000}, got[2])
+		require.Equal(t,
+			cluster.TopicFacts{Name: day, Partitions: 3, Retention: 24 * time.Hour, RetentionBytes: 1_000_000,
+				Segment: time.Hour, Cleanup: "delete", MinInsync: 1, MaxMessageBytes: 2_000_000}, got[2])
 
 		settings, err := c.Settings(t.Context())
 		require.NoError(t, err)

@@ -208,7 +208,8 @@ func (c Config) prepared(registered []string) (Config, error) {
 		d    time.Duration
 	}{{"session timeout", c.SessionTimeout}, {"rebalance timeout", c.RebalanceTimeout}, {"fetch wait", c.FetchWait}} {
 		if t.d > MaxTimeout {
-			fault("%s: %s is too long: Kafka's protocol has milliseconds in 32 bits, %s at most", t.name, t.d, MaxTimeout)
+			fault("%s: %s is too long: Kafka's protocol has milliseconds in 32 bits, %s at most",
+				t.name, t.d, MaxTimeout)
 		}
 	}
 	if err := oneOf("start at", c.StartAt, Earliest, Latest); err != nil {
@@ -223,8 +224,8 @@ func (c Config) prepared(registered []string) (Config, error) {
 		fault("dead topic: %s is a topic that is read: what died would come again", c.DeadTopic)
 	}
 	if limit := c.drainLimit(); c.DrainTimeout > limit {
-		fault("drain timeout: %s is too long: with these session, rebalance, heartbeat and request timeouts at most %s "+
-			"passes before the group gives the partitions away", c.DrainTimeout, limit)
+		fault("drain timeout: %s is too long: with these session, rebalance, heartbeat and request timeouts at most "+
+			"%s passes before the group gives the partitions away", c.DrainTimeout, limit)
 	}
 	return c, errors.Join(faults...)
 }
@@ -283,7 +284,8 @@ func (c Config) WithDefaults() Config {
 
 // fetching is how the config has partitions fetched.
 func (c *Config) fetching() fetch.Config {
-	return fetch.Config{Wait: c.FetchWait, Bytes: c.FetchBytes, BufferBytes: c.BufferBytes, Interval: c.MetadataInterval}
+	return fetch.Config{Wait: c.FetchWait, Bytes: c.FetchBytes, BufferBytes: c.BufferBytes,
+		Interval: c.MetadataInterval}
 }
 
 func (c *Config) setDefaults() {
@@ -331,14 +333,12 @@ func (c *Config) fitPool(asked int, p *handlers.Processor) error {
 	}
 	switch need := p.Connections(c.Transactions); {
 	case need > have:
-		return fmt.Errorf("consumer config: the pool has %d connections and %d are needed, for %d transactions at once, "+
-			"the lane workers, "+
-			"and what the handlers take; set pool_max_conns=%d in the connection string, or MaxConns", have, need,
-			c.Transactions, need)
+		return fmt.Errorf("consumer config: the pool has %d connections and %d are needed, "+
+			"for %d transactions at once, the lane workers, and what the handlers take; set pool_max_conns=%d in "+
+			"the connection string, or MaxConns", have, need, c.Transactions, need)
 	case have < wanted:
-		c.Logger.Warn("the pool has room for few transactions at once; set pool_max_conns in the connection string, or "+
-			"MaxConns",
-			"transactions", c.Transactions, "connections", have, "wanted", wanted)
+		c.Logger.Warn("the pool has room for few transactions at once; set pool_max_conns in the "+
+			"connection string, or MaxConns", "transactions", c.Transactions, "connections", have, "wanted", wanted)
 	}
 	return nil
 }

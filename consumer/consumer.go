@@ -108,7 +108,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 	defer cancel()
 	wg.Go(func() { c.holds.Run(ctx) })
 	wg.Go(func() {
-		holding.Tell(ctx, holding.Teller{Registry: c.holds, Store: c.processor.Store(), Consumer: c.cfg.Group, Log: c.log})
+		holding.Tell(ctx,
+			holding.Teller{Registry: c.holds, Store: c.processor.Store(), Consumer: c.cfg.Group, Log: c.log})
 	})
 	wg.Go(func() { c.makePartitions(ctx) })
 	c.processor.Draw(c.memory)

@@ -86,8 +86,9 @@ func (m *childMember) run(ctx context.Context) error {
 		return err
 	}
 	registry := &handlers.Registry{}
-	err = registry.Add(handlers.Registration{Name: "effect", Topics: []string{m.Topic}, Handler: handlers.Each(failing(m.Fail)),
-		Retry: handlers.Retry{Base: 50 * time.Millisecond, Cap: 500 * time.Millisecond, MaxAttempts: 1000}})
+	err = registry.Add(handlers.Registration{Name: "effect", Topics: []string{m.Topic},
+		Handler: handlers.Each(failing(m.Fail)),
+		Retry:   handlers.Retry{Base: 50 * time.Millisecond, Cap: 500 * time.Millisecond, MaxAttempts: 1000}})
 	if err != nil {
 		return err
 	}
@@ -161,7 +162,8 @@ func obey(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 		case <-time.After(d):
 		}
 	}
-	_, err := tx.Exec(ctx, `insert into effects (handler, message_id, key, "offset", "partition") values ('effect', $1, $2, $3, $4)`,
+	_, err := tx.Exec(ctx,
+		`insert into effects (handler, message_id, key, "offset", "partition") values ('effect', $1, $2, $3, $4)`,
 		m.ID, string(m.Key), m.Offset, m.Partition)
 	return err
 }

@@ -37,7 +37,8 @@ func TestConsumerKilledAgainAndAgainLosesNothingAndRepeatsNothing(t *testing.T) 
 
 // killPoints are the places where the consumer kills itself; at every other round it is killed at random.
 var killPoints = []handlers.Stage{
-	handlers.StageAccepted, handlers.StageHandled, handlers.StageCommitted, consumer.StageDraining, consumer.StageAcquiring,
+	handlers.StageAccepted, handlers.StageHandled, handlers.StageCommitted,
+	consumer.StageDraining, consumer.StageAcquiring,
 }
 
 func killAgainAndAgain(t *testing.T, addr string, n int, fail float64) {
@@ -58,7 +59,8 @@ func killAgainAndAgain(t *testing.T, addr string, n int, fail float64) {
 	}
 	require.NotZero(t, s.count(`select count(*) from effects`), "no round came so far as to do anything")
 	unique := load.unique()
-	t.Logf("%d kills, %d messages, of which %d were done before the last start", n, unique, s.count(`select count(*) from effects`))
+	t.Logf("%d kills, %d messages, of which %d were done before the last start",
+		n, unique, s.count(`select count(*) from effects`))
 
 	last := s.consumer(nil)
 	group.removeAllBut()

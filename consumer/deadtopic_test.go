@@ -79,7 +79,8 @@ func (g *grave) died(n int) {
 // read reads the dead letter topic.
 func (g *grave) read() (records []*kgo.Record) {
 	g.t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(g.addr), kgo.ConsumeTopics(g.dead), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	client, err := kgo.NewClient(kgo.SeedBrokers(g.addr), kgo.ConsumeTopics(g.dead),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	require.NoError(g.t, err)
 	defer client.Close()
 	for {
@@ -118,7 +119,8 @@ func TestDeadLettersArePublishedByteForByteWithDiagnostics(t *testing.T) {
 				id := uuid.NewString()
 				ids = append(ids, id)
 				rs = append(rs, &kgo.Record{Topic: g.topic, Key: key, Value: value, Headers: []kgo.RecordHeader{
-					{Key: "a", Value: nil}, {Key: "message-id", Value: []byte(id)}, {Key: "a", Value: []byte{}}, {Key: "", Value: []byte{0, 255}},
+					{Key: "a", Value: nil}, {Key: "message-id", Value: []byte(id)}, {Key: "a", Value: []byte{}},
+					{Key: "", Value: []byte{0, 255}},
 					{Key: "firstseen-reason", Value: []byte("earlier")}, {Key: "a", Value: []byte("null")}},
 					Timestamp: at})
 			}
@@ -135,8 +137,9 @@ func TestDeadLettersArePublishedByteForByteWithDiagnostics(t *testing.T) {
 			require.Equal(t, rs[i].Key == nil, r.Key == nil)
 			require.Equal(t, rs[i].Value == nil, r.Value == nil)
 			want := append(slices.Clone(rs[i].Headers[:4]), rs[i].Headers[5])
-			for _, d := range []string{"id=" + ids[i], "handler=effect", "tenant=", "reason=permanent", "error=" + failure(g.topic, i), "attempts=1",
-				"topic=" + g.topic, "partition=0", fmt.Sprint("offset=", i), "timestamp=" + at.UTC().Format("2006-01-02T15:04:05.000Z")} {
+			for _, d := range []string{"id=" + ids[i], "handler=effect", "tenant=",
+				"reason=permanent", "error=" + failure(g.topic, i), "attempts=1", "topic=" + g.topic, "partition=0",
+				fmt.Sprint("offset=", i), "timestamp=" + at.UTC().Format("2006-01-02T15:04:05.000Z")} {
 				key, text, _ := strings.Cut(d, "=")
 				want = append(want, kgo.RecordHeader{Key: "firstseen-" + key, Value: []byte(text)})
 			}
@@ -155,9 +158,10 @@ func TestALetterThatIsNearlyTooLargeIsPublishedWithLessAboutIt(t *testing.T) {
 		handler   string
 		redrives  int
 	}{
-		"no room for other than the ID": {spare: 200, published: true, handler: "(none)", error: func(e string) bool { return e == "(none)" },
-			redrives: 5},
-		"little room for the error": {spare: 1000, published: true, handler: "effect", error: func(e string) bool { return len(e) < 512 }},
+		"no room for other than the ID": {spare: 200, published: true, handler: "(none)",
+			error: func(e string) bool { return e == "(none)" }, redrives: 5},
+		"little room for the error": {spare: 1000, published: true, handler: "effect",
+			error: func(e string) bool { return len(e) < 512 }},
 		"some room for the error": {spare: 3000, published: true, handler: "effect",
 			error: func(e string) bool { return len(e) > 512 && strings.HasSuffix(e, "ééé") }},
 		"no room at all": {spare: 130},
@@ -185,11 +189,13 @@ func TestALetterThatIsNearlyTooLargeIsPublishedWithLessAboutIt(t *testing.T) {
 				g.requireOnce(1)
 				require.Equal(t, 1, g.count(`select count(*) from firstseen.dead_letters where payload = $1`, value))
 				var stored string
-				require.NoError(t, g.pool.QueryRow(t.Context(), `select error from firstseen.dead_letters where key = 'n1'`).Scan(&stored))
+				require.NoError(t, g.pool.QueryRow(t.Context(),
+					`select error from firstseen.dead_letters where key = 'n1'`).Scan(&stored))
 				got := g.read()
 				if !c.published {
 					require.Len(t, got, 1)
-					require.Equal(t, 1, g.count(`select count(*) from firstseen.dead_letters where published_at = 'infinity'`))
+					require.Equal(t, 1,
+						g.count(`select count(*) from firstseen.dead_letters where published_at = 'infinity'`))
 					require.True(t, log.has("can't be published"))
 					return
 				}
@@ -204,7 +210,8 @@ func TestALetterThatIsNearlyTooLargeIsPublishedWithLessAboutIt(t *testing.T) {
 					require.Equal(t, value, r.Value)
 					require.Equal(t, string(large.Headers[0].Value), header(r, "firstseen-id"))
 					require.Equal(t, c.handler, header(r, "firstseen-handler"))
-					require.True(t, c.error(header(r, "firstseen-error")), "%d bytes", len(header(r, "firstseen-error")))
+					require.True(t, c.error(header(r, "firstseen-error")),
+						"%d bytes", len(header(r, "firstseen-error")))
 				}
 			})
 		})
@@ -241,13 +248,15 @@ func TestALetterThatTheTopicCanNotTakeHoldsUpNoOther(t *testing.T) {
 	id := uuid.NewString()
 	keyless := g.record("", "x", id)
 	keyless.Key = nil
-	consumertest.Produce(t, g.addr, g.record("a", "x", uuid.NewString()), keyless, g.record("b", "x", uuid.NewString()))
+	consumertest.Produce(t, g.addr, g.record("a", "x", uuid.NewString()),
+		keyless, g.record("b", "x", uuid.NewString()))
 	stop, log := g.run()
 	g.died(3)
 	stop()
 	require.Len(t, g.read(), 2)
 	require.True(t, log.has("can't be published"))
-	require.Equal(t, 1, g.count(`select count(*) from firstseen.dead_letters where published_at = 'infinity' and message_id = $1`, id))
+	require.Equal(t, 1, g.count(
+		`select count(*) from firstseen.dead_letters where published_at = 'infinity' and message_id = $1`, id))
 }
 
 func TestACrashBetweenBrokerAndCommitPublishesAgainUnderTheSameID(t *testing.T) {
@@ -314,7 +323,8 @@ func TestAMissingDeadTopicHoldsUpNothingAndIsUsedOnceItIsThere(t *testing.T) {
 		consumertest.Produce(t, addr, g.record("a", "x", uuid.NewString()), g.record("n2", "fine", uuid.NewString()))
 		stop, log := g.run()
 		g.caughtUp()
-		require.Eventually(t, func() bool { return log.has("dead letters can't be published to their topic") }, 60*time.Second, 60*time.Millisecond)
+		require.Eventually(t, func() bool { return log.has("dead letters can't be published to their topic") },
+			60*time.Second, 60*time.Millisecond)
 		require.Equal(t, 1, g.unpublished())
 		g.requireOnce(1)
 		consumertest.CreateTopic(t, addr, g.dead, 3)

@@ -48,9 +48,10 @@ func BenchmarkEndToEnd(b *testing.B) {
 	for range b.N {
 		for range rounds {
 			fast = append(fast, ours/benchFirstseen(b, addr, db.Pool, benchTopic(b, addr, ours), ours).Seconds())
-			slow = append(slow, theirs/benchByHand(b, addr, db.Pool, benchTopic(b, addr, theirs), theirs, 1, 0).Seconds())
-			eager = append(eager, theirs/benchByHand(b, addr, db.Pool, benchTopic(b, addr, theirs), theirs, benchPartitions,
-				time.Second).Seconds())
+			slow = append(slow,
+				theirs/benchByHand(b, addr, db.Pool, benchTopic(b, addr, theirs), theirs, 1, 0).Seconds())
+			eager = append(eager, theirs/benchByHand(b, addr, db.Pool, benchTopic(b, addr, theirs), theirs,
+				benchPartitions, time.Second).Seconds())
 		}
 	}
 	b.ReportMetric(median(fast), "firstseen-msg/s")
@@ -77,8 +78,8 @@ func benchTopic(b *testing.B, addr string, n int) string {
 		for j := range payload {
 			payload[j] = byte(rand.Uint32())
 		}
-		rs[i] = &kgo.Record{Topic: topic, Partition: int32(i % benchPartitions), Key: fmt.Appendf(nil, "key-%d", i%1000),
-			Value:   payload,
+		rs[i] = &kgo.Record{Topic: topic,
+			Partition: int32(i % benchPartitions), Key: fmt.Appendf(nil, "key-%d", i%1000), Value: payload,
 			Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(uuid.NewString())}}}
 	}
 	consumertest.ProduceTo(b, addr, rs...)
@@ -109,7 +110,8 @@ func benchFirstseen(b *testing.B, addr string, pool *pgxpool.Pool, topic string,
 	go func() { ended <- c.Run(ctx) }()
 	for processed := 0; processed < n; time.Sleep(2 * time.Millisecond) {
 		require.NoError(b, pool.QueryRow(ctx,
-			`select coalesce(sum(next_offset), 0)::int from firstseen.positions where consumer = $1`, topic).Scan(&processed))
+			`select coalesce(sum(next_offset), 0)::int from firstseen.positions where consumer = $1`, topic).
+			Scan(&processed))
 	}
 	took := time.Since(start)
 	cancel()
@@ -128,8 +130,9 @@ func benchByHand(b *testing.B, addr string, pool *pgxpool.Pool, topic string, n,
 	start := time.Now()
 	for range readers {
 		go func() {
-			r := kafka.NewReader(kafka.ReaderConfig{Brokers: []string{addr}, GroupID: topic + "-by-hand", Topic: topic,
-				MaxWait: 100 * time.Millisecond, CommitInterval: commitInterval, JoinGroupBackoff: 100 * time.Millisecond})
+			r := kafka.NewReader(kafka.ReaderConfig{Brokers: []string{addr}, GroupID: topic + "-by-hand",
+				Topic: topic, MaxWait: 100 * time.Millisecond, CommitInterval: commitInterval,
+				JoinGroupBackoff: 100 * time.Millisecond})
 			defer func() { _ = r.Close() }()
 			for {
 				m, err := r.FetchMessage(ctx)

@@ -59,7 +59,8 @@ func Example() {
 
 	// A payment for nobody waits for the account, and nothing waits for it.
 	lost := []kgo.RecordHeader{{Key: "message-id", Value: []byte("payment-4710")}}
-	consumertest.Produce(t, broker, &kgo.Record{Topic: "payments", Key: []byte("bob"), Value: []byte("7"), Headers: lost})
+	consumertest.Produce(t, broker,
+		&kgo.Record{Topic: "payments", Key: []byte("bob"), Value: []byte("7"), Headers: lost})
 
 	// The producer, unsure whether its first attempt arrived, sends the payment again.
 	id := []kgo.RecordHeader{{Key: "message-id", Value: []byte("payment-4711")}}

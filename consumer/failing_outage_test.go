@@ -39,7 +39,8 @@ func TestHandlersThatHangWhilePostgresIsGoneSpendNoAttempt(t *testing.T) {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		_, err := tx.Exec(ctx, `insert into effects (handler, message_id, key, "offset", "partition") values ('effect', $1, $2, $3, $4)`,
+		_, err := tx.Exec(ctx,
+			`insert into effects (handler, message_id, key, "offset", "partition") values ('effect', $1, $2, $3, $4)`,
 			m.ID, string(m.Key), m.Offset, m.Partition)
 		return err
 	})

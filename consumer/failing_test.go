@@ -52,7 +52,8 @@ func (o *obedient) Handle(ctx context.Context, tx pgx.Tx, m dedup.Message) error
 	case what == "sql":
 		_, _ = tx.Exec(ctx, `select 1/0`)
 	}
-	_, err := tx.Exec(ctx, `insert into effects (handler, message_id, key, "offset", "partition") values ('effect', $1, $2, $3, $4)`,
+	_, err := tx.Exec(ctx,
+		`insert into effects (handler, message_id, key, "offset", "partition") values ('effect', $1, $2, $3, $4)`,
 		m.ID, string(m.Key), m.Offset, m.Partition)
 	return err
 }
@@ -81,7 +82,8 @@ func TestAFailingMessageDelaysOnlyItsOwnKey(t *testing.T) {
 		s := newStage(t, addr, 1)
 		var rs []*kgo.Record
 		for i, value := range []string{"fail:3", "ok", "ok"} {
-			rs = append(rs, s.record("k1", value, uuid.NewString()), s.record(fmt.Sprint("other-", i), "ok", uuid.NewString()))
+			rs = append(rs, s.record("k1", value, uuid.NewString()),
+				s.record(fmt.Sprint("other-", i), "ok", uuid.NewString()))
 		}
 		consumertest.Produce(t, addr, rs...)
 		stop := s.start(s.consumer(s.obeying(newObedient(), handlers.Retry{Base: 300 * time.Millisecond})))
@@ -90,7 +92,8 @@ func TestAFailingMessageDelaysOnlyItsOwnKey(t *testing.T) {
 		s.requireOnce(6)
 		require.Equal(t, 3, s.count(`select count(*) from effects where key like 'other-%' and seq < (select min(seq) from effects where key = 'k1')`),
 			"the other keys came first")
-		require.Equal(t, 3, s.count(`select attempts from firstseen.inbox where "offset" = 0`), "failed attempts of the message")
+		require.Equal(t, 3, s.count(`select attempts from firstseen.inbox where "offset" = 0`),
+			"failed attempts of the message")
 		require.Zero(t, s.count(`select count(*) from firstseen.lanes`))
 	})
 }
@@ -108,8 +111,10 @@ func TestWhatCanNotBeHandledEndsInTheDeadLettersAndTheRestGoesOn(t *testing.T) {
 	stop()
 	s.requireOnce(5)
 	require.Equal(t, 4, s.count(`select count(*) from firstseen.dead_letters`))
-	require.Equal(t, 1, s.count(`select count(*) from firstseen.dead_letters where reason = 'permanent' and attempts = 1`))
-	require.Equal(t, 3, s.count(`select count(*) from firstseen.dead_letters where reason = 'attempts_exhausted' and attempts = 3`))
+	require.Equal(t, 1,
+		s.count(`select count(*) from firstseen.dead_letters where reason = 'permanent' and attempts = 1`))
+	require.Equal(t, 3,
+		s.count(`select count(*) from firstseen.dead_letters where reason = 'attempts_exhausted' and attempts = 3`))
 }
 
 func TestAPartitionIsHeldWhileTooManyOfItsMessagesAreParked(t *testing.T) {
@@ -134,8 +139,10 @@ func TestAPartitionIsHeldWhileTooManyOfItsMessagesAreParked(t *testing.T) {
 	}))
 	s.caughtUp()
 	consumertest.Produce(t, s.addr, rs[40:]...)
-	require.Eventually(t, func() bool { return log.has("too many of the partition's messages are parked") }, 60*time.Second, 50*time.Millisecond)
-	require.LessOrEqual(t, s.count(`select count(*) from firstseen.parked`), 60, "no more than a batch beyond the limit")
+	require.Eventually(t, func() bool { return log.has("too many of the partition's messages are parked") },
+		60*time.Second, 50*time.Millisecond)
+	require.LessOrEqual(t, s.count(`select count(*) from firstseen.parked`), 60,
+		"no more than a batch beyond the limit")
 	s.heldBy(consumer.HeldMaxParked, 0)
 	mended.Store(true)
 	s.settled()

@@ -19,7 +19,8 @@ import (
 type gauges struct {
 	*telemetry
 	holdGauges
-	state, lag, lagAge, assigned, partitionsHeld, paused, openTransaction, bufferUsed, bufferLimit, bufferWait, readable metric.Float64Observable
+	state, lag, lagAge, assigned, partitionsHeld, paused, openTransaction, bufferUsed, bufferLimit,
+	bufferWait, readable metric.Float64Observable
 }
 
 // observe answers with a consumer's status and its memory until stop is called.
@@ -27,8 +28,10 @@ func (t *telemetry) observe(ask func() Status, topics []Topic, buffer *memory.Ac
 	m := t.meter
 	g := &gauges{
 		telemetry: t,
-		state:     instruments.ConsumerState.Gauge(m), lag: instruments.Lag.Gauge(m), lagAge: instruments.LagTime.Gauge(m),
-		assigned: instruments.Assigned.Gauge(m), partitionsHeld: instruments.Held.Gauge(m), paused: instruments.Paused.Gauge(m),
+		state:     instruments.ConsumerState.Gauge(m), lag: instruments.Lag.Gauge(m),
+		lagAge:   instruments.LagTime.Gauge(m),
+		assigned: instruments.Assigned.Gauge(m), partitionsHeld: instruments.Held.Gauge(m),
+		paused:          instruments.Paused.Gauge(m),
 		openTransaction: instruments.OpenTransaction.Gauge(m),
 		holdGauges:      newHoldGauges(m, t.base), readable: instruments.Readable.Gauge(m),
 		bufferUsed: instruments.BufferUsed.Gauge(m), bufferLimit: instruments.BufferLimit.Gauge(m),
@@ -43,7 +46,8 @@ func (t *telemetry) observe(ask func() Status, topics []Topic, buffer *memory.Ac
 			o.ObserveFloat64(g.readable, oneIf(t.Held == ""), g.of(instruments.Topic.String(t.Name))...)
 		}
 		return nil
-	}, g.state, g.lag, g.lagAge, g.assigned, g.partitionsHeld, g.paused, g.openTransaction, g.bufferUsed, g.bufferLimit, g.bufferWait, g.holds, g.ages, g.readable)
+	}, g.state, g.lag, g.lagAge, g.assigned, g.partitionsHeld, g.paused, g.openTransaction, g.bufferUsed,
+		g.bufferLimit, g.bufferWait, g.holds, g.ages, g.readable)
 	if err != nil {
 		otel.Handle(err)
 		return func() {}
@@ -83,7 +87,8 @@ func (g *gauges) partitions(o metric.Observer, topics []Topic, partitions []Part
 		o.ObserveFloat64(g.paused, float64(n), g.of(instruments.Topic.String(topic))...)
 	}
 	for h, n := range held {
-		o.ObserveFloat64(g.partitionsHeld, float64(n), g.of(instruments.Topic.String(h.topic), instruments.Reason.String(h.reason))...)
+		o.ObserveFloat64(g.partitionsHeld, float64(n),
+			g.of(instruments.Topic.String(h.topic), instruments.Reason.String(h.reason))...)
 	}
 }
 

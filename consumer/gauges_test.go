@@ -72,8 +72,9 @@ func TestGaugesAreTheStatus(t *testing.T) {
 	require.InDelta(t, 3600, found["firstseen.open_transaction.age{ orders 2}"], 60)
 	delete(found, "firstseen.open_transaction.age{ orders 2}")
 	require.Equal(t, map[string]float64{
-		"firstseen.consumer.state{ starting}": 0, "firstseen.consumer.state{ joining}": 0, "firstseen.consumer.state{ consuming}": 1,
-		"firstseen.consumer.state{ draining}": 0, "firstseen.consumer.state{ ended}": 0,
+		"firstseen.consumer.state{ starting}": 0, "firstseen.consumer.state{ joining}": 0,
+		"firstseen.consumer.state{ consuming}": 1,
+		"firstseen.consumer.state{ draining}":  0, "firstseen.consumer.state{ ended}": 0,
 		"firstseen.buffer.usage{}": 300, "firstseen.buffer.limit{}": 1000,
 		"firstseen.partitions.assigned{}":               3,
 		"firstseen.partitions.held{ postgres orders}":   2,

@@ -70,11 +70,13 @@ func TestAnOutageOfKafkaIsSaidWhenItBeginsAndWhenItIsOver(t *testing.T) {
 	broker := consumertest.StartKafka(t)
 	s := newStage(t, broker.Addr, 4)
 	s.fill(5)
-	book, stop := s.noticed(func(c *consumer.Config) { c.SessionTimeout, c.RequestTimeout = 9500*time.Millisecond, time.Second })
+	book, stop := s.noticed(
+		func(c *consumer.Config) { c.SessionTimeout, c.RequestTimeout = 9500*time.Millisecond, time.Second })
 	s.caughtUp()
 	before := book.complaints()
 	broker.Kill()
-	s.eventually(func() bool { return !s.latest.Status().KafkaSince.IsZero() && len(s.latest.Status().Holds) > 0 }, "Kafka's end is not told")
+	s.eventually(func() bool { return !s.latest.Status().KafkaSince.IsZero() && len(s.latest.Status().Holds) > 0 },
+		"Kafka's end is not told")
 	lasts()
 	require.LessOrEqual(t, book.complaints()-before, 8)
 	require.NoError(t, broker.Start())
@@ -104,14 +106,16 @@ func TestTheLastLineSaysWhatKafkaWasTold(t *testing.T) {
 		s.effects(10)
 		fake.Cluster.Close()
 		stop()
-		require.True(t, book.has(slog.LevelWarn, "Kafka was not told everything", "partitions_not_committed", "2", "group_not_left", "refused"))
+		require.True(t, book.has(slog.LevelWarn, "Kafka was not told everything", "partitions_not_committed", "2",
+			"group_not_left", "refused"))
 		require.Zero(t, book.times(slog.LevelInfo, "offsets are committed"))
 	})
 }
 
 // permitted is a rule by which the stage's user may do something.
 func permitted(kind kmsg.ACLResourceType, name string, operation kmsg.ACLOperation) kfake.ACL {
-	return kfake.ACL{Resource: kind, Name: name, Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: operation, Allow: true}
+	return kfake.ACL{Resource: kind, Name: name, Pattern: kmsg.ACLResourcePatternTypeLiteral,
+		Operation: operation, Allow: true}
 }
 
 func TestTopicsThatCantBeReadAreToldForAsLongAsItLastsAndTheOthersGoOn(t *testing.T) {
@@ -124,7 +128,8 @@ func TestTopicsThatCantBeReadAreToldForAsLongAsItLastsAndTheOthersGoOn(t *testin
 			permitted(kmsg.ACLResourceTypeTopic, good, kmsg.ACLOperationRead),
 			permitted(kmsg.ACLResourceTypeTopic, missing, kmsg.ACLOperationRead),
 			permitted(kmsg.ACLResourceTypeTopic, unread, kmsg.ACLOperationDescribe)))
-	root, err := kgo.NewClient(kgo.SeedBrokers(fake.Addr), kgo.SASL(plain.Auth{User: "root", Pass: "root"}.AsMechanism()))
+	root, err := kgo.NewClient(kgo.SeedBrokers(fake.Addr),
+		kgo.SASL(plain.Auth{User: "root", Pass: "root"}.AsMechanism()))
 	require.NoError(t, err)
 	defer root.Close()
 	admin := kadm.NewClient(root)
@@ -140,7 +145,8 @@ func TestTopicsThatCantBeReadAreToldForAsLongAsItLastsAndTheOthersGoOn(t *testin
 	s.exec(effectsTable)
 	book := &logbook{}
 	s.start(s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
-		cc.SASL, cc.MetadataInterval, cc.Logger = mechanisms(t)[0].consumer(password), 200*time.Millisecond, book.logger()
+		cc.SASL, cc.MetadataInterval, cc.Logger = mechanisms(t)[0].consumer(password),
+			200*time.Millisecond, book.logger()
 		require.NoError(t, hc.Handlers.Register("effect", effect("effect"), good, denied, unread, missing))
 	}))
 	topics := func(want map[string]string) {
@@ -167,7 +173,8 @@ func TestTopicsThatCantBeReadAreToldForAsLongAsItLastsAndTheOthersGoOn(t *testin
 	}, "not told to Postgres")
 	s.statusOf(0, func(p consumer.PartitionStatus) bool { return p.Committed == 10 })
 
-	_, err = admin.CreateACLs(t.Context(), kadm.NewACLs().Topics(denied, unread).Allow("User:"+user).AllowHosts("*").Operations(kadm.OpRead))
+	_, err = admin.CreateACLs(t.Context(),
+		kadm.NewACLs().Topics(denied, unread).Allow("User:"+user).AllowHosts("*").Operations(kadm.OpRead))
 	require.NoError(t, err)
 	_, err = admin.CreateTopic(t.Context(), 1, 1, nil, missing)
 	require.NoError(t, err)
@@ -193,13 +200,15 @@ func TestATopicWithoutUsableIDsIsLoggedByBatchAndReasonWithWhatToSet(t *testing.
 	book, stop := s.noticed(nil)
 	s.caughtUp()
 	stop()
-	require.True(t, book.has(slog.LevelWarn, "messages without a usable ID went to the dead letters", "topic", s.topic, "reason", "missing_id",
-		"first", s.topic+"/0@0", "why", "looked for header:message-id, then header:id", "do", "set the topic's id"))
-	require.True(t, book.has(slog.LevelWarn, "messages without a usable ID went to the dead letters", "reason", "ambiguous_id", "messages", "1",
-		"why", "ambiguous_id by header:id, of header:message-id, then header:id"))
+	require.True(t, book.has(slog.LevelWarn, "messages without a usable ID went to the dead letters", "topic", s.topic,
+		"reason", "missing_id", "first", s.topic+"/0@0", "why", "looked for header:message-id, then header:id",
+		"do", "set the topic's id"))
+	require.True(t, book.has(slog.LevelWarn, "messages without a usable ID went to the dead letters", "reason",
+		"ambiguous_id", "messages", "1", "why", "ambiguous_id by header:id, of header:message-id, then header:id"))
 	require.LessOrEqual(t, book.times(slog.LevelWarn, "messages without"), 10, "by batch, not by message")
 	require.Equal(t, 59, s.count(`select count(*) from firstseen.dead_letters where reason = 'missing_id' and error = 'looked for header:message-id, then header:id'`))
-	require.Equal(t, 1, s.count(`select count(*) from firstseen.dead_letters where reason = 'ambiguous_id' and error like '%by header:id%'`))
+	require.Equal(t, 1, s.count(
+		`select count(*) from firstseen.dead_letters where reason = 'ambiguous_id' and error like '%by header:id%'`))
 }
 
 func TestAReplayThatWaitsIsToldToo(t *testing.T) {

@@ -74,7 +74,8 @@ func TestFetchThatFindsAnotherLogHoldsThePartition(t *testing.T) {
 		reason string
 	}{
 		{"by topic ID", nil, "was read up to 20, under the leader epoch 0: they part at 10"},
-		{"by topic name", []kfake.Opt{kfake.MaxVersions(kversion.V2_7_0())}, "was read up to 20, under the leader epoch 0: they part at or below 10"},
+		{"by topic name", []kfake.Opt{kfake.MaxVersions(kversion.V2_7_0())},
+			"was read up to 20, under the leader epoch 0: they part at or below 10"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			fake := consumertest.NewFake(t, append(c.opts, kfake.NumBrokers(1))...)
@@ -84,7 +85,8 @@ func TestFetchThatFindsAnotherLogHoldsThePartition(t *testing.T) {
 			s.caughtUp()
 			cutOffAt(fake.Cluster, 10)
 			named := divergeFetches(fake.Cluster, 10)
-			s.logged(book, slog.LevelError, "", "partition", s.topic+"/0", "hold", consumer.HeldCutOff, "reason", c.reason)
+			s.logged(book, slog.LevelError, "", "partition", s.topic+"/0", "hold",
+				consumer.HeldCutOff, "reason", c.reason)
 			s.heldBy(consumer.HeldCutOff, 0)
 			require.NotZero(t, named.Load())
 		})
@@ -173,7 +175,8 @@ func TestCommittedOffsetBelowTheCutGoesOn(t *testing.T) {
 	book, _ := s.run(nil)
 	s.caughtUp()
 	s.effects(25)
-	require.True(t, book.has(slog.LevelWarn, "cut off below the position", "position", "20", "parts_at", "15", "offset", "10"))
+	require.True(t,
+		book.has(slog.LevelWarn, "cut off below the position", "position", "20", "parts_at", "15", "offset", "10"))
 }
 
 func (s *stage) commitAt(offset int64, epoch int32) {
@@ -205,7 +208,8 @@ func TestCommittedEpochCountsWherePostgresHasNone(t *testing.T) {
 			s.commitAt(20, 0)
 			cutOffAt(fake.Cluster, 10)
 			book, _ := s.run(nil)
-			s.logged(book, slog.LevelError, "", "hold", consumer.HeldCutOff, "reason", "was read up to 20, under the leader epoch 0")
+			s.logged(book, slog.LevelError, "", "hold", consumer.HeldCutOff, "reason",
+				"was read up to 20, under the leader epoch 0")
 		})
 	}
 }
@@ -256,7 +260,8 @@ func TestLeaderThatKeepsNoEpochsIsReadWithoutThem(t *testing.T) {
 		fake.Cluster.KeepControl()
 		request := r.(*kmsg.OffsetForLeaderEpochRequest)
 		answer := request.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
-		topic, partition := kmsg.NewOffsetForLeaderEpochResponseTopic(), kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+		topic, partition := kmsg.NewOffsetForLeaderEpochResponseTopic(),
+			kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
 		topic.Topic, partition.LeaderEpoch, partition.EndOffset = s.topic, -1, -1
 		topic.Partitions = append(topic.Partitions, partition)
 		answer.Topics = append(answer.Topics, topic)

@@ -40,7 +40,8 @@ func TestRefusedCommitIsMadeUpFor(t *testing.T) {
 			s.start(s.consumer(nil))
 			s.fill(10)
 			s.caughtUp()
-			refused := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Group: s.group, Err: refusal})
+			refused := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit},
+				Group: s.group, Err: refusal})
 			s.fill(10)
 			met(t, refused, 1)
 			s.caughtUp()
@@ -64,7 +65,8 @@ func TestUnreadableCommittedOffsetIsNotTakenForNone(t *testing.T) {
 			s := newStage(t, fake.Addr, 1)
 			s.fill(20)
 			s.moveGroup(0, 10)
-			refused := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch}, Group: s.group, Err: refusal, Count: 4})
+			refused := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch},
+				Group: s.group, Err: refusal, Count: 4})
 			s.start(s.consumer(settings(latest)))
 			met(t, refused, 4)
 			s.caughtUp()
@@ -94,7 +96,8 @@ func TestGroupThatCanNotBeJoinedAtFirstIsJoinedInTheEnd(t *testing.T) {
 			fake := consumertest.NewFake(t)
 			s := newStage(t, fake.Addr, 1)
 			s.fill(10)
-			refused := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{c.request}, Group: s.group, Err: c.refusal, Count: 2})
+			refused := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{c.request},
+				Group: s.group, Err: c.refusal, Count: 2})
 			book, _ := s.run(nil)
 			met(t, refused, 2)
 			s.caughtUp()
@@ -106,7 +109,8 @@ func TestGroupThatCanNotBeJoinedAtFirstIsJoinedInTheEnd(t *testing.T) {
 
 func TestMemberThatTheGroupLostJoinsAgain(t *testing.T) {
 	t.Parallel()
-	for _, refusal := range []*kerr.Error{kerr.UnknownMemberID, kerr.IllegalGeneration, kerr.RebalanceInProgress, kerr.NotCoordinator} {
+	for _, refusal := range []*kerr.Error{kerr.UnknownMemberID, kerr.IllegalGeneration,
+		kerr.RebalanceInProgress, kerr.NotCoordinator} {
 		t.Run(refusal.Message, func(t *testing.T) {
 			t.Parallel()
 			fake := consumertest.NewFake(t)
@@ -223,7 +227,8 @@ func TestCorruptBatchHoldsItsPartitionUntilItIsRepaired(t *testing.T) {
 	book, _ := s.run(nil)
 	s.caughtUp()
 	consumertest.ProduceTo(t, s.addr, rotten...)
-	s.logged(book, slog.LevelError, "can't be decoded", "partition", s.topic+"/0", "offset", "5", "reason", "CORRUPT_MESSAGE")
+	s.logged(book, slog.LevelError, "can't be decoded", "partition", s.topic+"/0", "offset", "5",
+		"reason", "CORRUPT_MESSAGE")
 	s.fill(5)
 	s.effects(15)
 	s.heldBy(consumer.HeldUndecodable, 0)

@@ -38,7 +38,8 @@ func TestMessagesDeletedWhileStoppedAreReportedAndPassed(t *testing.T) {
 		s.requireOnce(35)
 		lost, _ := o.sum("firstseen.messages.lost", "")
 		require.EqualValues(t, 5, lost)
-		require.True(t, book.has(slog.LevelError, "LOST", "partition", s.topic+"/0", "from", "10", "to", "14", "count", "5"))
+		require.True(t,
+			book.has(slog.LevelError, "LOST", "partition", s.topic+"/0", "from", "10", "to", "14", "count", "5"))
 		require.False(t, book.has(slog.LevelError, "LOST", "partition", s.topic+"/1"))
 	})
 }
@@ -94,7 +95,8 @@ func TestMessagesDeletedWhileRunningAreReportedAndPassed(t *testing.T) {
 	s, book := loseWhileRunning(t, func(*consumer.Config) {})
 	s.caughtUp()
 	s.requireOnce(35)
-	require.True(t, book.has(slog.LevelError, "LOST", "partition", s.topic+"/0", "from", "10", "to", "14", "count", "5"))
+	require.True(t,
+		book.has(slog.LevelError, "LOST", "partition", s.topic+"/0", "from", "10", "to", "14", "count", "5"))
 }
 
 func TestMessagesDeletedWhileRunningHoldTheirPartitionByPolicy(t *testing.T) {

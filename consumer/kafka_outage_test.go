@@ -68,7 +68,8 @@ func TestKafkaRestartLosesAndRepeatsNothing(t *testing.T) {
 	broker := consumertest.StartKafka(t)
 	s := newStage(t, broker.Addr, 3)
 	// A member that finds no broker to leave the group at is missed only when its session is over.
-	soonMissed := settings(func(c *consumer.Config) { c.SessionTimeout, c.RequestTimeout = 9500*time.Millisecond, time.Second })
+	soonMissed := settings(
+		func(c *consumer.Config) { c.SessionTimeout, c.RequestTimeout = 9500*time.Millisecond, time.Second })
 	s.survives(s.consumer(soonMissed),
 		func() {
 			require.NoError(t, broker.Stop())

@@ -67,7 +67,8 @@ func TestRecreatedTopicIsHeldAndThenReadFromItsFirstMessage(t *testing.T) {
 						s.recreate(messages)
 						book, stop = s.run(s.byPosition(""))
 					}
-					s.logged(book, slog.LevelError, "HELD", "partition", s.topic+"/0", "reason", "deleted and created again")
+					s.logged(book, slog.LevelError, "HELD", "partition", s.topic+"/0", "reason",
+						"deleted and created again")
 					s.heldBy(consumer.HeldTopicReset, 0)
 					s.effects(100)
 					stop()
@@ -76,7 +77,8 @@ func TestRecreatedTopicIsHeldAndThenReadFromItsFirstMessage(t *testing.T) {
 					book, _ = s.run(s.byPosition(consumer.Restart))
 					s.effects(100 + messages)
 					s.caughtUp()
-					require.True(t, book.has(slog.LevelWarn, "deleted and created again", "partition", s.topic+"/0", "offset", "0"))
+					require.True(t, book.has(slog.LevelWarn, "deleted and created again",
+						"partition", s.topic+"/0", "offset", "0"))
 				})
 			}
 		}

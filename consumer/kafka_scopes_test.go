@@ -65,14 +65,16 @@ func TestOneIDRunsOnceForEachTenant(t *testing.T) {
 	consumertest.Produce(t, s.addr, both...)
 	s.caughtUp()
 	require.Equal(t, 2, s.count(`select count(*) from effects where message_id = $1`, id))
-	require.Equal(t, 2, s.count(`select count(distinct s.tenant) from firstseen.inbox i join firstseen.scopes s using (scope_id)
+	require.Equal(t, 2,
+		s.count(`select count(distinct s.tenant) from firstseen.inbox i join firstseen.scopes s using (scope_id)
 		where s.tenant in ('a', 'b')`))
 }
 
 func TestUnusableTenantIsADeadLetterAndHidesNobodysMessage(t *testing.T) {
 	t.Parallel()
 	for name, tenants := range map[string][]string{
-		"missing": nil, "empty": {""}, "two": {"a", "b"}, "one and an empty one": {"a", ""}, "too long": {strings.Repeat("a", dedup.MaxTenantBytes+1)},
+		"missing": nil, "empty": {""}, "two": {"a", "b"}, "one and an empty one": {"a", ""},
+		"too long": {strings.Repeat("a", dedup.MaxTenantBytes+1)},
 		"not text": {"\xff"}, "with a NUL": {"a\x00"},
 	} {
 		t.Run(name, func(t *testing.T) {

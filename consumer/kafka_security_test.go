@@ -69,7 +69,8 @@ func newSecureStage(t *testing.T, broker []kfake.Opt, client ...kgo.Opt) *stage 
 	db := deduptest.New(t)
 	topic := consumertest.Name(t)
 	fake := consumertest.NewFake(t, append(broker, kfake.SeedTopics(1, topic))...)
-	s := &stage{t: t, addr: fake.Addr, partitions: 1, topic: topic, group: consumertest.Name(t), dsn: db.DSN, pool: db.Pool}
+	s := &stage{t: t, addr: fake.Addr, partitions: 1, topic: topic, group: consumertest.Name(t),
+		dsn: db.DSN, pool: db.Pool}
 	s.exec(effectsTable)
 	producer, err := kgo.NewClient(append(client, kgo.SeedBrokers(s.addr))...)
 	require.NoError(t, err)
@@ -90,7 +91,8 @@ func TestBrokerIsReachedOverTLS(t *testing.T) {
 	t.Parallel()
 	cert, roots := certificate()
 	trust := &tls.Config{RootCAs: roots}
-	s := newSecureStage(t, []kfake.Opt{kfake.TLS(&tls.Config{Certificates: []tls.Certificate{cert}})}, kgo.DialTLSConfig(trust))
+	s := newSecureStage(t,
+		[]kfake.Opt{kfake.TLS(&tls.Config{Certificates: []tls.Certificate{cert}})}, kgo.DialTLSConfig(trust))
 
 	book, stop := s.run(settings(func(c *consumer.Config) { c.TLS = &tls.Config{} })) // trusts nobody
 	s.logged(book, slog.LevelError, "Kafka does not answer", "reason", "certificate")
@@ -122,7 +124,8 @@ func TestBrokerAuthenticatesTheConsumer(t *testing.T) {
 					}))
 				}
 				book, stop := with("wrong")
-				s.logged(book, slog.LevelError, "Kafka does not answer", "reason", "EOF") // kfake says no by hanging up
+				// kfake says no by hanging up
+				s.logged(book, slog.LevelError, "Kafka does not answer", "reason", "EOF")
 				began := time.Now()
 				stop()
 				require.Less(t, time.Since(began), time.Minute)
@@ -140,9 +143,11 @@ func TestBrokerAuthenticatesTheConsumer(t *testing.T) {
 func TestRefusedPasswordIsReported(t *testing.T) {
 	t.Parallel()
 	fake := consumertest.NewFake(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", user, password))
-	fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.SASLAuthenticate}, TopLevel: true, Err: kerr.SaslAuthenticationFailed, Count: -1})
+	fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.SASLAuthenticate}, TopLevel: true,
+		Err: kerr.SaslAuthenticationFailed, Count: -1})
 	db := deduptest.New(t)
-	s := &stage{t: t, addr: fake.Addr, topic: consumertest.Name(t), group: consumertest.Name(t), dsn: db.DSN, pool: db.Pool}
+	s := &stage{t: t, addr: fake.Addr, topic: consumertest.Name(t), group: consumertest.Name(t),
+		dsn: db.DSN, pool: db.Pool}
 	book, _ := s.run(settings(func(c *consumer.Config) { c.SASL = mechanisms(t)[0].consumer("wrong") }))
 	s.logged(book, slog.LevelError, "Kafka does not answer", "reason", "SASL Authentication Failed")
 	require.False(t, book.has(slog.LevelError, "", "error", "wrong"))

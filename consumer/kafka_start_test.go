@@ -150,7 +150,8 @@ func TestReplayByOperatorFindsOnlyDuplicates(t *testing.T) {
 	s.start(s.consumer(nil))
 	s.caughtUp()
 	s.requireOnce(20)
-	require.Equal(t, 1, s.count(`select count(*) from firstseen.positions where next_offset = 20 and updated_at > $1`, back))
+	require.Equal(t, 1,
+		s.count(`select count(*) from firstseen.positions where next_offset = 20 and updated_at > $1`, back))
 }
 
 func TestMembersThatStartTogetherAgreeOnWhereToBegin(t *testing.T) {

@@ -74,7 +74,8 @@ func (l *logbook) has(level slog.Level, message string, attrs ...string) bool {
 // logged waits for such an entry.
 func (s *stage) logged(l *logbook, level slog.Level, message string, attrs ...string) {
 	s.t.Helper()
-	s.eventually(func() bool { return l.has(level, message, attrs...) }, "never logged: %s %q %v", level, message, attrs)
+	s.eventually(func() bool { return l.has(level, message, attrs...) },
+		"never logged: %s %q %v", level, message, attrs)
 }
 
 func (s *stage) eventually(is func() bool, message string, args ...any) {

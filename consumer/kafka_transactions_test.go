@@ -68,7 +68,8 @@ func TestOpenTransactionHoldsItsPartitionUntilItEnds(t *testing.T) {
 				require.Zero(t, s.count(`select count(*) from effects where "partition" = 0`))
 				require.LessOrEqual(t, s.committed(0), int64(0))
 				s.statusOf(0, func(p consumer.PartitionStatus) bool {
-					return p.CaughtUp && p.Lag == 0 && p.End == 0 && p.HighWatermark == 10 && !p.OpenTransaction.IsZero()
+					return p.CaughtUp && p.Lag == 0 && p.End == 0 && p.HighWatermark == 10 &&
+						!p.OpenTransaction.IsZero()
 				})
 
 				s.end(producer, end)

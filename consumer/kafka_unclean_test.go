@@ -31,7 +31,8 @@ func TestMessagesOfAnUncleanLeaderAreNotSkipped(t *testing.T) {
 		s.fill(10)
 		s.caughtUp()
 		s.requireOnce(30)
-		require.Positive(t, s.count(`select leader_epoch from firstseen.positions where leader_epoch_at = next_offset`))
+		require.Positive(t,
+			s.count(`select leader_epoch from firstseen.positions where leader_epoch_at = next_offset`))
 		for _, b := range []*logbook{book, again} {
 			require.False(t, b.has(slog.LevelError, "", "hold", consumer.HeldCutOff))
 		}
@@ -51,7 +52,8 @@ func TestMessagesOfAnUncleanLeaderAreNotSkipped(t *testing.T) {
 			first, second := cluster.Brokers[0], cluster.Brokers[1]
 			s := newStage(t, cluster.Brokers[2].Addr, 1)
 			s.topic = consumertest.Name(t)
-			consumertest.CreateTopicOn(t, s.addr, s.topic, c.replicas, "min.insync.replicas=1", "unclean.leader.election.enable=true")
+			consumertest.CreateTopicOn(t, s.addr, s.topic, c.replicas, "min.insync.replicas=1",
+				"unclean.leader.election.enable=true")
 			s.fill(10)
 			book, stop := s.run(nil)
 			s.caughtUp()
@@ -67,7 +69,8 @@ func TestMessagesOfAnUncleanLeaderAreNotSkipped(t *testing.T) {
 			if !c.running {
 				book, stop = s.run(nil)
 			}
-			s.logged(book, slog.LevelError, "", "partition", s.topic+"/0", "hold", consumer.HeldCutOff, "reason", c.reason)
+			s.logged(book, slog.LevelError, "", "partition", s.topic+"/0", "hold",
+				consumer.HeldCutOff, "reason", c.reason)
 			s.heldBy(consumer.HeldCutOff, 0)
 			s.effects(20)
 			stop()

@@ -43,7 +43,9 @@ func (k killer) Handle(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 		return obey(ctx, tx, m)
 	}
 	var try int
-	err := k.pool.QueryRow(ctx, `insert into tries values ($1, 1) on conflict (message_id) do update set n = tries.n + 1 returning n`, m.ID).Scan(&try)
+	err := k.pool.QueryRow(ctx,
+		`insert into tries values ($1, 1) on conflict (message_id) do update set n = tries.n + 1 returning n`,
+		m.ID).Scan(&try)
 	if err != nil {
 		return handlers.Unavailable(err)
 	}
@@ -73,13 +75,15 @@ func TestKillerChild(t *testing.T) {
 	store, err := dedup.Open(ctx, pool, dedup.Config{Inbox: group, EvictAfter: 500 * time.Millisecond})
 	require.NoError(t, err)
 	registry := &handlers.Registry{}
-	require.NoError(t, registry.Add(handlers.Registration{Name: "effect", Topics: []string{topic}, Handler: handlers.Each(killer{pool}),
-		Retry: handlers.Retry{Base: time.Millisecond, Cap: time.Millisecond, MaxAttempts: killerAttempts}}))
+	require.NoError(t, registry.Add(
+		handlers.Registration{Name: "effect", Topics: []string{topic}, Handler: handlers.Each(killer{pool}),
+			Retry: handlers.Retry{Base: time.Millisecond, Cap: time.Millisecond, MaxAttempts: killerAttempts}}))
 	if spec[6] == "2" {
 		nothing := handlers.HandlerFunc(func(context.Context, pgx.Tx, dedup.Message) error { return nil })
 		require.NoError(t, registry.Register("other", handlers.Each(nothing), topic))
 	}
-	processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: registry, Logger: logger(), LanePoll: 50 * time.Millisecond})
+	processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: registry,
+		Logger: logger(), LanePoll: 50 * time.Millisecond})
 	require.NoError(t, err)
 	cfg := quick(addr, group)
 	cfg.ClientID = "killer"
@@ -96,7 +100,8 @@ func (s *stage) startKiller(maxBatch int) *childProcess {
 	s.t.Helper()
 	log := filepath.Join(s.t.TempDir(), "child.log")
 	p, err := child.Start(child.Spec{Path: os.Args[0], Args: []string{"-test.run=^TestKillerChild$"}, LogFile: log,
-		Env: []string{testLog + "=1", killerEnv + "=" + strings.Join([]string{s.addr, s.group, s.topic, s.dsn, strconv.Itoa(maxBatch), s.commitEvery.String(), strconv.Itoa(max(1, s.killerHandlers))}, " ")}})
+		Env: []string{testLog + "=1", killerEnv + "=" + strings.Join([]string{s.addr, s.group, s.topic, s.dsn,
+			strconv.Itoa(maxBatch), s.commitEvery.String(), strconv.Itoa(max(1, s.killerHandlers))}, " ")}})
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { p.Stop(syscall.SIGKILL, time.Second) })
 	return &childProcess{Process: p, t: s.t, log: log}
@@ -117,7 +122,8 @@ func (s *stage) supervise(maxBatch, messages int) (deaths int) {
 			p = s.startKiller(maxBatch)
 		case <-time.After(50 * time.Millisecond):
 		}
-		if s.count(`select (select count(*) from firstseen.inbox) + (select count(*) from firstseen.dead_letters)`) == messages && s.isCaughtUp() {
+		settled := s.count(`select (select count(*) from firstseen.inbox) + (select count(*) from firstseen.dead_letters)`)
+		if settled == messages && s.isCaughtUp() {
 			p.signal(syscall.SIGTERM)
 			<-p.Done()
 			require.NoError(s.t, p.Err(), p.logs())
@@ -156,9 +162,12 @@ func TestAMessageThatKillsTheProcessRunsOutOfAttempts(t *testing.T) {
 				deaths := s.supervise(maxBatch, 5)
 				t.Logf("%d deaths", deaths)
 				require.GreaterOrEqual(t, deaths, killerAttempts)
-				require.LessOrEqual(t, deaths, killerAttempts+2, "deaths that tell on nobody, but for a batch, are no attempts")
+				require.LessOrEqual(t, deaths, killerAttempts+2,
+					"deaths that tell on nobody, but for a batch, are no attempts")
 				s.requireOnceBut(4)
-				require.Equal(t, 1, s.count(`select count(*) from firstseen.dead_letters where reason = 'killed' and attempts = $1`, killerAttempts))
+				require.Equal(t, 1,
+					s.count(`select count(*) from firstseen.dead_letters where reason = 'killed' and attempts = $1`,
+						killerAttempts))
 			})
 		}
 	}
@@ -199,7 +208,8 @@ func TestAMessageThatKillsTheProcessBehindOthersOfItsKeyRunsOutOfAttempts(t *tes
 	t.Logf("%d deaths", deaths)
 	require.LessOrEqual(t, deaths, killerAttempts+2)
 	s.requireOnceBut(9)
-	require.Equal(t, 1, s.count(`select count(*) from firstseen.dead_letters where reason = 'killed' and attempts = $1`, killerAttempts))
+	require.Equal(t, 1, s.count(
+		`select count(*) from firstseen.dead_letters where reason = 'killed' and attempts = $1`, killerAttempts))
 }
 
 func TestAMessageThatKillsTheProcessOnceOrTwiceIsHandled(t *testing.T) {
@@ -219,7 +229,8 @@ func TestAMessageThatKillsTheProcessFromItsLaneRunsOutOfAttempts(t *testing.T) {
 	t.Logf("%d deaths", deaths)
 	require.LessOrEqual(t, deaths, killerAttempts)
 	s.requireOnceBut(2)
-	require.Equal(t, 1, s.count(`select count(*) from firstseen.dead_letters where reason = 'killed' and attempts = $1`, killerAttempts))
+	require.Equal(t, 1, s.count(
+		`select count(*) from firstseen.dead_letters where reason = 'killed' and attempts = $1`, killerAttempts))
 }
 
 func TestAShutdownIsNoAttempt(t *testing.T) {

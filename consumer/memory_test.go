@@ -117,7 +117,8 @@ func TestHostileTopicsStayWithinTheMemory(t *testing.T) {
 			if strings.Contains(name, "compressed") || c.largest > boundedBuffer {
 				codec = kgo.GzipCompression()
 			}
-			client, err := kgo.NewClient(kgo.SeedBrokers(s.addr), kgo.ProducerBatchMaxBytes(64<<20), kgo.MaxBufferedBytes(256<<20),
+			client, err := kgo.NewClient(kgo.SeedBrokers(s.addr), kgo.ProducerBatchMaxBytes(64<<20),
+				kgo.MaxBufferedBytes(256<<20),
 				kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(codec),
 				kgo.MaxVersions(kversion.V3_0_0())) // which name topics
 			require.NoError(t, err)
@@ -128,7 +129,8 @@ func TestHostileTopicsStayWithinTheMemory(t *testing.T) {
 			m.BufferBytes, m.Bounded = boundedBuffer, true
 			p := s.startChild(m)
 			s.awaitEffects(messages, 2*time.Minute)
-			require.Eventually(t, func() bool { return strings.Count(p.logs(), "MESSAGE_TOO_LARGE") >= min(c.held, 1) },
+			require.Eventually(t,
+				func() bool { return strings.Count(p.logs(), "MESSAGE_TOO_LARGE") >= min(c.held, 1) },
 				time.Minute, 100*time.Millisecond)
 			peak := p.peakMemory()
 			require.False(t, p.Stop(syscall.SIGTERM, 30*time.Second), "it did not end by itself")
@@ -163,8 +165,8 @@ func TestHeldPartitionsKeepNoOtherFromMemory(t *testing.T) {
 	}))
 	s.start(s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
 		cc.BufferBytes, cc.MaxParked = 4<<20, 1
-		require.NoError(t, hc.Handlers.Add(handlers.Registration{Name: "effect", Topics: []string{s.topic}, Handler: only,
-			Retry: handlers.Retry{Base: time.Hour, Cap: time.Hour}}))
+		require.NoError(t, hc.Handlers.Add(handlers.Registration{Name: "effect", Topics: []string{s.topic},
+			Handler: only, Retry: handlers.Retry{Base: time.Hour, Cap: time.Hour}}))
 	}))
 	s.awaitEffects(each, 2*time.Minute)
 	require.Equal(t, each, s.count(`select count(*) from effects where "partition" = $1`, goes))

@@ -62,7 +62,8 @@ func TestPausedTopicRestsInAllInstancesUntilItIsResumed(t *testing.T) {
 	often := settings(func(c *consumer.Config) { c.MetadataInterval = 200 * time.Millisecond })
 	first, second := s.consumer(often), s.consumer(often)
 	stopFirst, stopSecond := s.start(first), s.start(second)
-	s.eventually(func() bool { return len(first.Status().Partitions) == 2 && len(second.Status().Partitions) == 2 }, "not shared")
+	s.eventually(func() bool { return len(first.Status().Partitions) == 2 && len(second.Status().Partitions) == 2 },
+		"not shared")
 	s.fill(5)
 	s.caughtUp()
 
@@ -109,7 +110,8 @@ func TestPausedPartitionKeepsNoRoomFromItsSiblings(t *testing.T) {
 	s.effects(110)
 	s.statusOf(0, func(p consumer.PartitionStatus) bool { return p.Next == 5 && p.Lag == 100 })
 	s.statusOf(1, func(p consumer.PartitionStatus) bool { return p.CaughtUp && !p.Paused })
-	s.eventually(func() bool { return consumer.Buffered(s.latest) <= 1<<20 }, "the paused partition keeps room, beside the next fetch")
+	s.eventually(func() bool { return consumer.Buffered(s.latest) <= 1<<20 },
+		"the paused partition keeps room, beside the next fetch")
 	resume()
 	s.caughtUp()
 	s.requireOnce(210)
@@ -142,7 +144,8 @@ func TestPausedHandlerParksUpToTheLimitWhileItsSiblingGoesOn(t *testing.T) {
 
 	consumertest.Produce(t, s.addr, s.records(60, 5)...)
 	s.heldBy(consumer.HeldMaxParked, 0)
-	require.LessOrEqual(t, s.count(`select count(*) from firstseen.parked`), 60, "no more than a batch beyond the limit")
+	require.LessOrEqual(t, s.count(`select count(*) from firstseen.parked`), 60,
+		"no more than a batch beyond the limit")
 	resume()
 	s.settled()
 	stop()
@@ -159,7 +162,8 @@ func TestRestartsParkNoMoreThanTheLimit(t *testing.T) {
 	for range 2 {
 		stop := s.start(s.consumer(small))
 		s.heldBy(consumer.HeldMaxParked, 0)
-		require.LessOrEqual(t, s.count(`select count(*) from firstseen.parked`), 60, "more than a batch beyond the limit")
+		require.LessOrEqual(t, s.count(`select count(*) from firstseen.parked`), 60,
+			"more than a batch beyond the limit")
 		stop()
 	}
 	resume()
@@ -204,11 +208,15 @@ func TestHandlerPausedAndResumedInTrafficKeepsOrderAndMakesEachEffectOnce(t *tes
 	for range 4 {
 		resume := s.pause(dedup.Pause{Kind: dedup.PauseHandler, Handler: "effect"})
 		before := s.count(`select count(*) from effects`)
-		s.eventually(func() bool { return s.count(`select count(*) from effects`) >= before+200 }, "the sibling does not go on")
-		s.eventually(func() bool { return s.count(`select count(*) from firstseen.parked`) >= 50 }, "nothing is parked")
+		s.eventually(func() bool { return s.count(`select count(*) from effects`) >= before+200 },
+			"the sibling does not go on")
+		s.eventually(func() bool { return s.count(`select count(*) from firstseen.parked`) >= 50 },
+			"nothing is parked")
 		resume()
 		drained := s.count(`select count(*) from effects where handler = 'effect'`)
-		s.eventually(func() bool { return s.count(`select count(*) from effects where handler = 'effect'`) >= drained+50 }, "it is not resumed")
+		s.eventually(func() bool {
+			return s.count(`select count(*) from effects where handler = 'effect'`) >= drained+50
+		}, "it is not resumed")
 	}
 	n := end()
 	s.settled()
@@ -248,7 +256,8 @@ func TestAnswerThatComesAfterAPauseKeepsNoRoom(t *testing.T) {
 	stop := s.start(s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
 		cc.SessionTimeout, cc.RebalanceTimeout, cc.RequestTimeout = 5*time.Minute, 5*time.Minute, time.Minute
 		hc.Handlers = &handlers.Registry{}
-		require.NoError(t, hc.Handlers.Register("effect", handlers.Each(handlers.HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+		require.NoError(t, hc.Handlers.Register("effect", handlers.Each(handlers.HandlerFunc(func(ctx context.Context,
+			tx pgx.Tx, m dedup.Message) error {
 			if m.Offset == 0 {
 				close(entered)
 				<-leave

@@ -24,7 +24,8 @@ func TestAHandlerMayTakeASecondConnectionOfTheSamePool(t *testing.T) {
 	require.NoError(t, err)
 	c := s.consumer(func(_ *consumer.Config, hc *handlers.Config) {
 		hc.Store = store
-		require.NoError(t, hc.Handlers.Register("effect", handlers.Each(handlers.HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+		require.NoError(t, hc.Handlers.Register("effect", handlers.Each(handlers.HandlerFunc(func(ctx context.Context,
+			tx pgx.Tx, m dedup.Message) error {
 			if _, err := pool.Exec(ctx, `select pg_sleep(0.005)`); err != nil { // so that they meet
 				return err
 			}
@@ -59,7 +60,8 @@ func TestAPoolThatIsTooSmallIsToldAtTheStart(t *testing.T) {
 		store, err := dedup.Open(t.Context(), pool, dedup.Config{Inbox: "test"})
 		require.NoError(t, err)
 		registry := &handlers.Registry{}
-		require.NoError(t, registry.Add(handlers.Registration{Name: "h", Topics: []string{"orders"}, Handler: effect("h"), Connections: c.takes}))
+		require.NoError(t, registry.Add(
+			handlers.Registration{Name: "h", Topics: []string{"orders"}, Handler: effect("h"), Connections: c.takes}))
 		processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: registry, Logger: logger()})
 		require.NoError(t, err)
 		cfg := quick("localhost:1", "g")

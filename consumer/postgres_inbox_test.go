@@ -65,7 +65,8 @@ func oddRecords() []odd {
 		{record: r(key, []byte("null"), id("d3")), rawID: "d3"},
 		{record: r(null, value, id("d4")), rawID: "d4"},
 		{record: r(empty, value, id("d5")), rawID: "d5"},
-		{record: r(key, null, id("m1"), h("trace", "a"), id("m2"), h("trace", "b")), reason: identity.ReasonAmbiguousID},
+		{record: r(key, null, id("m1"), h("trace", "a"), id("m2"), h("trace", "b")),
+			reason: identity.ReasonAmbiguousID},
 		{record: r(key, value, id(twin), id(twin))},
 		{record: r(key, value, h("trace", "b"), id("t1"), h("trace", "a"), h("trace", "b"), h("", "\x00\xff"),
 			kgo.RecordHeader{Key: "none"}, h("empty", "")), rawID: "t1"},
@@ -81,7 +82,8 @@ func oddRecords() []odd {
 
 // row is what must be kept.
 func (o *odd) row() keptRow {
-	row := keptRow{Table: "inbox", RawID: o.rawID, Reason: string(o.reason), Key: o.record.Key, Payload: o.record.Value}
+	row := keptRow{Table: "inbox", RawID: o.rawID, Reason: string(o.reason),
+		Key: o.record.Key, Payload: o.record.Value}
 	if o.reason != "" {
 		row.Table = "dead_letters"
 	}
@@ -128,7 +130,8 @@ func TestPartitionsOfTheInboxAreMadeWhileAConsumerRuns(t *testing.T) {
 	const made = `select count(*) from pg_class where relnamespace = 'firstseen'::regnamespace and relname ~ '^inbox_\d+$' and relkind = 'r'`
 	before := s.count(made)
 	require.Greater(t, before, 1)
-	_, err := s.pool.Exec(t.Context(), `do $$ begin execute 'drop table firstseen.' || (select max(relname) from pg_class
+	_, err := s.pool.Exec(t.Context(),
+		`do $$ begin execute 'drop table firstseen.' || (select max(relname) from pg_class
 		where relnamespace = 'firstseen'::regnamespace and relname ~ '^inbox_\d+$' and relkind = 'r'); end $$`)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return s.count(made) == before }, 60*time.Second, 10*time.Millisecond)

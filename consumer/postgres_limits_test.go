@@ -34,7 +34,8 @@ func slowly(each time.Duration) handlers.BatchHandler {
 		var ids, keys []string
 		var offsets []int64
 		for i := range ms {
-			ids, keys, offsets = append(ids, ms[i].ID.String()), append(keys, string(ms[i].Key)), append(offsets, ms[i].Offset)
+			ids, keys, offsets = append(ids, ms[i].ID.String()), append(keys, string(ms[i].Key)),
+				append(offsets, ms[i].Offset)
 		}
 		if _, err := tx.Exec(ctx, `select pg_sleep($1)`, (each * time.Duration(len(ms))).Seconds()); err != nil {
 			return err
@@ -167,6 +168,7 @@ func TestSameIDsInOppositeOrderAtTwoMembersTakeEffectOnce(t *testing.T) {
 	stopB()
 	s.requireOnce(rounds * ids)
 	require.Equal(t, rounds*ids, s.count(`select count(*) from firstseen.inbox`))
-	require.Equal(t, 2, s.count(`select count(distinct "partition") from effects`), "only one of the members ever came first")
+	require.Equal(t, 2, s.count(`select count(distinct "partition") from effects`),
+		"only one of the members ever came first")
 	require.Zero(t, heard.times("SQLSTATE 40P01"), "deadlocks")
 }

@@ -55,7 +55,8 @@ func TestPostgresCrashesUnderLoadWithoutLossOrRepeat(t *testing.T) {
 		before := s.count(`select count(*) from effects`)
 		back := time.Now()
 		s.awaitEffects(before+1, 10*time.Second)
-		t.Logf("after %s without Postgres: messages took effect again after %s", outage, time.Since(back).Round(time.Millisecond))
+		t.Logf("after %s without Postgres: messages took effect again after %s",
+			outage, time.Since(back).Round(time.Millisecond))
 	}
 	unique := load.unique()
 	s.caughtUp()
@@ -151,7 +152,8 @@ func TestPostgresSetBackToBeforeTheGroupTakesItOverWhereItStands(t *testing.T) {
 			s.pool.Reset()
 			heard := &heard{}
 			start := func() func() {
-				return s.start(s.consumer(func(cc *consumer.Config, _ *handlers.Config) { cc.Logger = heard.logger() }))
+				return s.start(s.consumer(
+					func(cc *consumer.Config, _ *handlers.Config) { cc.Logger = heard.logger() }))
 			}
 			stop := start()
 			consumertest.Produce(t, s.addr, s.records(300, 30)...)
@@ -165,12 +167,14 @@ func TestPostgresSetBackToBeforeTheGroupTakesItOverWhereItStands(t *testing.T) {
 				stop = start()
 			}
 			require.Eventually(t, func() bool { return heard.times("taking over the group where it stands") == 3 },
-				30*time.Second, 50*time.Millisecond, "not each partition was taken over, or not with a word in the log")
+				30*time.Second, 50*time.Millisecond,
+				"not each partition was taken over, or not with a word in the log")
 			consumertest.Produce(t, s.addr, s.records(100, 30)...)
 			s.caughtUp()
 			stop()
 			s.requireOnce(100)
-			require.Equal(t, 100, s.count(`select count(*) from firstseen.inbox join firstseen.scopes using (scope_id)`),
+			require.Equal(t,
+				100, s.count(`select count(*) from firstseen.inbox join firstseen.scopes using (scope_id)`),
 				"messages in a scope that Postgres knows")
 		})
 	}

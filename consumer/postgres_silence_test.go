@@ -98,7 +98,8 @@ func TestStartThatFailsAfterThePositionWasAcquiredMakesNoMessageSuspicious(t *te
 	s.exec(`create trigger fails before update of next_offset on firstseen.positions for each row execute function fails()`)
 	consumertest.Produce(t, s.addr, s.records(50, 10)...)
 	handled := 0
-	stop := s.start(s.consumerOf(handlers.BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
+	stop := s.start(s.consumerOf(handlers.BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx,
+		ms []dedup.Message) error {
 		handled = max(handled, len(ms))
 		return effect("effect").HandleBatch(ctx, tx, ms)
 	}), nil))
@@ -148,7 +149,8 @@ func TestConsumerEndsInTimeWhilePostgresIsSilent(t *testing.T) {
 	stop()
 	took := time.Since(began)
 	proxy.Close() // or closing the pool would wait for answers
-	require.Less(t, took, 2*time.Second+7*time.Second+10*time.Second, "drain, what is cut off after it, and leaving the group")
+	require.Less(t, took, 2*time.Second+7*time.Second+10*time.Second,
+		"drain, what is cut off after it, and leaving the group")
 }
 
 func TestReadOnlyPostgresIsAHoldOfItsOwn(t *testing.T) {
@@ -156,7 +158,8 @@ func TestReadOnlyPostgresIsAHoldOfItsOwn(t *testing.T) {
 	s := newStage(t, consumertest.NewFake(t).Addr, 2)
 	consumertest.Produce(t, s.addr, s.records(50, 10)...)
 	set := func(value string) {
-		s.exec(`do $$ begin execute format('alter database %I set default_transaction_read_only = ` + value + `', current_database()); end $$`)
+		s.exec(`do $$ begin execute format('alter database %I set default_transaction_read_only = ` + value +
+			`', current_database()); end $$`)
 		s.exec(`select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`)
 	}
 	c := s.consumer(nil)

@@ -53,7 +53,8 @@ func TestReaderMakesUpForRefusedFetches(t *testing.T) {
 			fake := consumertest.NewFake(t)
 			r := newReading(t, fake.Addr, 2, nil)
 			r.fill(10)
-			refused := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Partitions: []int32{0}, Err: refusal, Count: 3})
+			refused := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch},
+				Partitions: []int32{0}, Err: refusal, Count: 3})
 			got := r.mustRead(replay.Range{Partition: 0, To: 10}, replay.Range{Partition: 1, To: 10})
 			met(t, refused, 3)
 			require.Equal(t, from(0, 10), got.offsets(0))
@@ -87,7 +88,8 @@ func TestReaderWaitsForBrokersThatAreAway(t *testing.T) {
 }
 
 func TestReaderWaitsForBrokersNoLongerThanItsContext(t *testing.T) {
-	r := newReading(t, consumertest.NewFake(t).Addr, 1, func(c *replay.ReaderConfig) { c.Brokers = []string{"127.0.0.1:1"} })
+	r := newReading(t, consumertest.NewFake(t).Addr, 1,
+		func(c *replay.ReaderConfig) { c.Brokers = []string{"127.0.0.1:1"} })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- r.reader.Read(ctx, consumer.Topic{Name: r.topic}, []replay.Range{{To: 1}}, nil) }()
@@ -159,11 +161,13 @@ func TestReaderTakesNoEmptyAnswerForTheEndWhileThereIsSomething(t *testing.T) {
 			answer.ThrottleMillis = 1
 			return answer
 		}},
-		"a new leader is behind": {time.Minute, func(r *kmsg.FetchRequest, _ int64) *kmsg.FetchResponse { return emptyFetch(r, 5) }},
+		"a new leader is behind": {time.Minute,
+			func(r *kmsg.FetchRequest, _ int64) *kmsg.FetchResponse { return emptyFetch(r, 5) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake := consumertest.NewFake(t)
-			r := newReading(t, fake.Addr, 1, func(cfg *replay.ReaderConfig) { meagre(cfg); cfg.MetadataInterval = c.patience })
+			r := newReading(t, fake.Addr, 1,
+				func(cfg *replay.ReaderConfig) { meagre(cfg); cfg.MetadataInterval = c.patience })
 			r.fill(5)
 			r.fill(5)
 			var left atomic.Int32 // of the answers that only a Reader at a loss asks for
@@ -191,9 +195,10 @@ func TestReaderFetchesNothingBehindItsRange(t *testing.T) {
 	for range 3 {
 		r.fill(20)
 	}
-	behind := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Observe: true, Count: -1, When: func(r kmsg.Request) bool {
-		return r.(*kmsg.FetchRequest).Topics[0].Partitions[0].FetchOffset >= 20
-	}})
+	behind := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Observe: true,
+		Count: -1, When: func(r kmsg.Request) bool {
+			return r.(*kmsg.FetchRequest).Topics[0].Partitions[0].FetchOffset >= 20
+		}})
 	_, err := r.read(func(ctx context.Context, _ replay.Page) error {
 		for range 10 { // while these are asked something else could be fetched
 			if _, err := r.reader.Latest(ctx, r.topic); err != nil {
@@ -246,11 +251,13 @@ func TestReaderNoticesAPartitionThatEndsBelowItsRange(t *testing.T) {
 			r := newReading(t, fake.Addr, 1, meagre)
 			r.fill(50)
 			r.fill(50)
-			unread := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Count: -1, When: func(r kmsg.Request) bool {
-				return r.(*kmsg.FetchRequest).Topics[0].Partitions[0].FetchOffset >= 50
-			}})
+			unread := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch},
+				Count: -1, When: func(r kmsg.Request) bool {
+					return r.(*kmsg.FetchRequest).Topics[0].Partitions[0].FetchOffset >= 50
+				}})
 			again := sync.OnceFunc(func() {
-				unseen := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Err: kerr.LeaderNotAvailable, Count: -1})
+				unseen := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata},
+					Err: kerr.LeaderNotAvailable, Count: -1})
 				require.NoError(t, fake.Cluster.DeleteTopic(r.topic))
 				require.NoError(t, fake.Cluster.CreateTopic(r.topic, 1, nil))
 				unseen.Remove()

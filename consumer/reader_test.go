@@ -33,10 +33,12 @@ type reading struct {
 
 func newReading(t *testing.T, addr string, partitions int, change func(*replay.ReaderConfig)) *reading {
 	t.Helper()
-	r := &reading{stage: &stage{t: t, addr: addr, topic: consumertest.Name(t), partitions: partitions}, book: &logbook{}}
+	r := &reading{stage: &stage{t: t, addr: addr, topic: consumertest.Name(t), partitions: partitions},
+		book: &logbook{}}
 	consumertest.CreateTopic(t, addr, r.topic, partitions)
 	cfg := replay.ReaderConfig{
-		Connection: consumer.Connection{Brokers: []string{addr}, RequestTimeout: 2 * time.Second}, Logger: r.book.logger(),
+		Connection:       consumer.Connection{Brokers: []string{addr}, RequestTimeout: 2 * time.Second},
+		Logger:           r.book.logger(),
 		MetadataInterval: 200 * time.Millisecond, FetchWait: 100 * time.Millisecond,
 	}
 	if change != nil {
@@ -78,7 +80,8 @@ func (p *pages) add(page replay.Page) {
 	}
 	for _, m := range page.Messages {
 		if m.Offset < next || m.Partition != page.Partition {
-			p.t.Errorf("message %d/%d in a page of partition %d from %d on", m.Partition, m.Offset, page.Partition, next)
+			p.t.Errorf("message %d/%d in a page of partition %d from %d on",
+				m.Partition, m.Offset, page.Partition, next)
 		}
 		next = m.Offset + 1
 	}
@@ -111,7 +114,8 @@ func (r *reading) read(on func(context.Context, replay.Page) error, ranges ...re
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	got := &pages{t: r.t}
-	err := r.reader.Read(ctx, consumer.Topic{Name: r.topic}, ranges, func(ctx context.Context, page replay.Page) error {
+	err := r.reader.Read(ctx, consumer.Topic{Name: r.topic}, ranges, func(ctx context.Context,
+		page replay.Page) error {
 		got.add(page)
 		if on == nil {
 			return nil
@@ -264,7 +268,8 @@ func TestReaderEndsAtTheLastStableOffset(t *testing.T) {
 		require.Empty(t, r.mustRead(replay.Range{From: 100, To: 130}).of)
 		r.end(producer, kgo.TryCommit)
 		r.endsAt(14)
-		require.Equal(t, from(2, 13), r.mustRead(replay.Range{From: 2, To: math.MaxInt64}).offsets(0)) // 13 is the marker
+		// 13 is the marker
+		require.Equal(t, from(2, 13), r.mustRead(replay.Range{From: 2, To: math.MaxInt64}).offsets(0))
 	})
 }
 

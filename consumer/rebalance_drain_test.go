@@ -18,7 +18,8 @@ import (
 
 // drain starts a consumer that may take limit to end, and ends it while its handler is at work in that many
 // transactions, and gives the time that the end took. left asserts that no goroutine of it is left.
-func (s *stage) drain(limit time.Duration, transactions int, h handlers.HandlerFunc) (took time.Duration, left func()) {
+func (s *stage) drain(limit time.Duration, transactions int,
+	h handlers.HandlerFunc) (took time.Duration, left func()) {
 	s.t.Helper()
 	entered, at := make(chan struct{}, 10_000), sync.Map{} // partitions: each is in one transaction at a time
 	c := s.consumer(func(cc *consumer.Config, hc *handlers.Config) {

@@ -18,7 +18,8 @@ func (s *session) OutOfRange(p *fetch.Partition) {
 	case s.c.cfg.OnLoss == Continue:
 		s.fetching.SkipLost(p, at, first)
 	default:
-		s.hold(p, holding.As(HeldLost, fmt.Errorf("messages %d to %d were deleted before they were read", at, first-1)))
+		s.hold(p,
+			holding.As(HeldLost, fmt.Errorf("messages %d to %d were deleted before they were read", at, first-1)))
 	}
 }
 

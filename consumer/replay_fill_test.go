@@ -37,7 +37,10 @@ func TestNewHandlerIsFilledInOrderWhileItIsPaused(t *testing.T) {
 	require.Equal(t, 60, s.count(`select count(*) from firstseen.parked`))
 
 	var once sync.Once
-	result := s.replayer(func(_ *replay.ReaderConfig, hc *handlers.Config) { s.handling("later")(hc) }).mustRun(func(c *replay.Config) {
+	result := s.replayer(func(_ *replay.ReaderConfig,
+		hc *handlers.Config) {
+		s.handling("later")(hc)
+	}).mustRun(func(c *replay.Config) {
 		c.Progress = func(replay.Result) { once.Do(more) }
 	})
 	require.Equal(t, handlers.Result{New: 60, Duplicates: 60}, result.Result)
@@ -45,7 +48,8 @@ func TestNewHandlerIsFilledInOrderWhileItIsPaused(t *testing.T) {
 	require.NoError(t, err)
 	s.settled()
 	for _, handler := range []string{"effect", "later"} {
-		require.Equal(t, 180, s.count(`select count(distinct message_id) from effects where handler = $1`, handler), handler)
+		require.Equal(t, 180,
+			s.count(`select count(distinct message_id) from effects where handler = $1`, handler), handler)
 		require.Equal(t, 180, s.count(`select count(*) from effects where handler = $1`, handler), handler)
 	}
 	require.Zero(t, s.count(`select count(*) from (

@@ -212,8 +212,8 @@ func TestReplayReadsTheRangeThatIsAskedFor(t *testing.T) {
 		{"30", "700", []int32{1}, []int64{10, 10}},
 		{"7h", "latest", nil, []int64{3, 10, 3, 10}},
 		{"earliest", "2h-ago", []int32{0}, []int64{0, 8}},
-		{start.Add(90 * time.Minute).Format(time.RFC3339), start.Add(4 * time.Hour).UTC().Format("2006-01-02 15:04"), nil,
-			[]int64{2, 4, 2, 4}},
+		{start.Add(90 * time.Minute).Format(time.RFC3339), start.Add(4 * time.Hour).UTC().Format("2006-01-02 15:04"),
+			nil, []int64{2, 4, 2, 4}},
 		{"2099-01-01", "latest", nil, []int64{10, 10, 10, 10}},
 		{"2001-01-01", "2001-01-02", nil, []int64{0, 0, 0, 0}},
 	} {

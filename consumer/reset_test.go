@@ -48,7 +48,8 @@ func (s *stage) plan(to replay.Place, partitions ...int32) *cluster.Reset {
 
 func (s *stage) position(partition int32) int {
 	s.t.Helper()
-	return s.count(`select next_offset from firstseen.positions where consumer = $1 and "partition" = $2`, s.group, partition)
+	return s.count(`select next_offset from firstseen.positions where consumer = $1 and "partition" = $2`,
+		s.group, partition)
 }
 
 func TestResetBackHasMessagesReadAgainWithoutEffect(t *testing.T) {
@@ -56,7 +57,8 @@ func TestResetBackHasMessagesReadAgainWithoutEffect(t *testing.T) {
 	onBrokers(t, func(t *testing.T, addr string) {
 		s := stopped(t, addr)
 		plan := s.plan(replay.OffsetPlace(3), 1)
-		require.Equal(t, []cluster.ResetPartition{{Partition: 1, Position: 10, Committed: 10, From: 10, To: 3, Again: 7}}, plan.Partitions)
+		require.Equal(t, []cluster.ResetPartition{{Partition: 1, Position: 10, Committed: 10,
+			From: 10, To: 3, Again: 7}}, plan.Partitions)
 		require.Equal(t, 10, s.position(1), "a plan moves nothing")
 
 		require.NoError(t, newCluster(t, addr).Reset(t.Context(), s.store(), plan, nightShift))
@@ -138,7 +140,8 @@ func TestHalfAResetSkipsNothing(t *testing.T) {
 	for _, to := range []int64{15, 3} {
 		fake := consumertest.NewFake(t)
 		s := stopped(t, fake.Addr)
-		refused := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.InvalidCommitOffsetSize, Count: -1})
+		refused := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit},
+			Err: kerr.InvalidCommitOffsetSize, Count: -1})
 		plan := s.plan(replay.OffsetPlace(to))
 		err := newCluster(t, fake.Addr).Reset(t.Context(), s.store(), plan, nightShift)
 		require.ErrorContains(t, err, "reset it again")
@@ -180,8 +183,8 @@ func TestStandingIsWhatPostgresAndKafkaSay(t *testing.T) {
 	p := standing.Partitions[1]
 	require.NotEmpty(t, p.Owner)
 	p.Owner = ""
-	require.Equal(t, cluster.PartitionStanding{GroupOffset: cluster.GroupOffset{Topic: s.topic, Partition: 1, Committed: 10, Stable: 15, End: 15}, LeaderEpoch: new(int32(0)),
-		Position: 10, Lag: 5}, p)
+	require.Equal(t, cluster.PartitionStanding{GroupOffset: cluster.GroupOffset{Topic: s.topic, Partition: 1,
+		Committed: 10, Stable: 15, End: 15}, LeaderEpoch: new(int32(0)), Position: 10, Lag: 5}, p)
 
 	s.start(s.consumer(nil))
 	s.caughtUp()
@@ -210,7 +213,8 @@ func TestStandingAndResetEndAtTheLastStableOffset(t *testing.T) {
 
 		for _, place := range []replay.Place{replay.LatestPlace(), replay.OffsetPlace(20)} {
 			plan := s.plan(place, 0)
-			require.Equal(t, []cluster.ResetPartition{{Partition: 0, Position: 10, Committed: 10, From: 10, To: 15, Skipped: 5}}, plan.Partitions)
+			require.Equal(t, []cluster.ResetPartition{{Partition: 0, Position: 10, Committed: 10,
+				From: 10, To: 15, Skipped: 5}}, plan.Partitions)
 		}
 		within := *s.plan(replay.LatestPlace(), 0)
 		within.Partitions[0].To = 18 // as a group that was taken over may stand

@@ -49,13 +49,15 @@ func newSession(c *Consumer, g *kafka.Generation, topics map[string]wire.Topic) 
 	s := &session{
 		c: c, generation: g, topics: topics, log: c.log.With("generation", g.ID),
 		partitions: map[wire.TopicPartition]*fetch.Partition{},
-		offsets:    offsets{done: map[wire.TopicPartition]wire.Reading{}, committed: map[wire.TopicPartition]wire.Reading{}},
-		done:       make(chan struct{}),
+		offsets: offsets{done: map[wire.TopicPartition]wire.Reading{},
+			committed: map[wire.TopicPartition]wire.Reading{}},
+		done: make(chan struct{}),
 	}
 	s.ctx, s.giveUp = context.WithCancelCause(context.Background())
 	s.work, s.abandon = context.WithCancel(context.Background())
 	s.fetching = &fetch.Fetcher{
-		Config: c.cfg.fetching(), Wire: c.wire, Memory: c.memory, Holds: c.holds, Log: s.log, Telemetry: c.telemetry.fetches,
+		Config: c.cfg.fetching(), Wire: c.wire, Memory: c.memory, Holds: c.holds,
+		Log: s.log, Telemetry: c.telemetry.fetches,
 		Decider: s, Ctx: s.ctx, Partitions: s.partitions,
 	}
 	return s
@@ -215,7 +217,8 @@ func (s *session) forgetGone(topic string) error {
 	}
 	gone, err := s.c.processor.Store().ForgetPartitions(s.ctx, cfg.Group, topic, now.ID, len(now.Partitions))
 	if gone > 0 {
-		s.log.Warn("the topic was created again with fewer partitions: the positions of the others are forgotten", "topic", topic, "positions", gone)
+		s.log.Warn("the topic was created again with fewer partitions: the positions of the others are forgotten",
+			"topic", topic, "positions", gone)
 	}
 	return err
 }
@@ -357,14 +360,16 @@ func (s *session) commit(ctx context.Context) {
 		return
 	}
 	g := s.generation
-	done, err := s.c.wire.CommitOffsets(ctx, wire.GroupCommit{Group: g.GroupID, Generation: g.ID, Member: g.MemberID, Offsets: ahead})
+	done, err := s.c.wire.CommitOffsets(ctx,
+		wire.GroupCommit{Group: g.GroupID, Generation: g.ID, Member: g.MemberID, Offsets: ahead})
 	s.offsets.commit(done) // a topic may be denied, which says nothing of the others
 	switch {
 	case err == nil:
 		s.c.commits.End()
 	case errors.Is(err, kerr.RebalanceInProgress):
 		s.log.Debug("offsets not committed, the group is rebalancing", "error", err)
-	case errors.Is(err, kerr.IllegalGeneration), errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.NotCoordinator):
+	case errors.Is(err, kerr.IllegalGeneration), errors.Is(err, kerr.UnknownMemberID),
+		errors.Is(err, kerr.NotCoordinator):
 		s.fault(fmt.Errorf("commit offsets: %w", err)) // kafka-go would go on in this generation for ever
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
 		s.c.commits.Wait(holds.Denied, fmt.Errorf("commit offsets: %w", err))

@@ -116,8 +116,9 @@ func quick(addr, group string) consumer.Config {
 	return consumer.Config{
 		Connection: consumer.Connection{Brokers: []string{addr}, RequestTimeout: 2 * time.Second}, Group: group,
 		Logger:         logger(),
-		SessionTimeout: 15 * time.Second, RebalanceTimeout: 15 * time.Second, HeartbeatInterval: 200 * time.Millisecond,
-		CommitInterval: 100 * time.Millisecond, MetadataInterval: time.Second,
+		SessionTimeout: 15 * time.Second, RebalanceTimeout: 15 * time.Second,
+		HeartbeatInterval: 200 * time.Millisecond,
+		CommitInterval:    100 * time.Millisecond, MetadataInterval: time.Second,
 		JoinBackoff: 200 * time.Millisecond, FetchWait: 100 * time.Millisecond,
 	}
 }

@@ -21,7 +21,8 @@ type staleMember struct {
 
 // expel begins to take the member out of the group, once, until that is done or there is another.
 func (m *staleMember) expel(ctx context.Context, c *Consumer, cause error) {
-	if m.id == "" || m.stop != nil || errors.Is(cause, kafka.RebalanceInProgress) { // then kafka-go goes on as the member
+	// then kafka-go goes on as the member
+	if m.id == "" || m.stop != nil || errors.Is(cause, kafka.RebalanceInProgress) {
 		return
 	}
 	ctx, m.stop = context.WithCancel(ctx)

@@ -115,8 +115,8 @@ func (w *worker) cutOff(ctx context.Context, begin start, found *wire.Parting) (
 	if !found.Exact || found.At < earliest {
 		at = wire.Reading{Offset: earliest}
 	}
-	reason := fmt.Errorf("the log is not the one that was read up to %d, under the leader epoch %d: they part %s %d, and "+
-		"what follows are other messages, or none (an unclean leader election, or a topic made anew)",
+	reason := fmt.Errorf("the log is not the one that was read up to %d, under the leader epoch %d: they part %s %d, "+
+		"and what follows are other messages, or none (an unclean leader election, or a topic made anew)",
 		begin.read.Offset, *begin.read.Epoch, parts, found.At)
 	if !w.restarts() {
 		return at, w.cutOffHold(reason), nil
@@ -162,8 +162,8 @@ func (w *worker) restarts() bool {
 
 func (w *worker) cutOffHold(reason error) error {
 	if w.session.c.cfg.OnReset == Restart {
-		reason = fmt.Errorf("%w; it is not read again in spite of on_reset: messages are known by their positions, which "+
-			"others have now", reason)
+		reason = fmt.Errorf("%w; it is not read again in spite of on_reset: messages are known by their "+
+			"positions, which others have now", reason)
 	}
 	return holding.As(HeldCutOff, reason)
 }

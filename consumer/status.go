@@ -112,7 +112,8 @@ func (c *Consumer) topicStatus(list []holds.Hold) []TopicStatus {
 	for _, name := range slices.Sorted(maps.Keys(c.topics)) {
 		t := TopicStatus{Name: name}
 		if i := slices.IndexFunc(list, func(h holds.Hold) bool {
-			return h.Kind == holds.TopicKind && h.Name == name || h.Code == holds.Denied && h.Kind == holds.PartitionKind && topicOf(h.Name) == name
+			return h.Kind == holds.TopicKind && h.Name == name || h.Code == holds.Denied &&
+				h.Kind == holds.PartitionKind && topicOf(h.Name) == name
 		}); i >= 0 {
 			t.Held, t.HeldSince = list[i].Code, list[i].Since
 		}

@@ -74,11 +74,14 @@ func (s *stage) rogues(n int, values map[int]string) {
 }
 
 // consumerOf makes a consumer of one handler.
-func (s *stage) consumerOf(h handlers.BatchHandler, change func(*consumer.Config, *handlers.Config)) *consumer.Consumer {
+func (s *stage) consumerOf(h handlers.BatchHandler,
+	change func(*consumer.Config, *handlers.Config)) *consumer.Consumer {
 	return s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
 		hc.LanePoll = 20 * time.Millisecond
-		require.NoError(s.t, hc.Handlers.Add(handlers.Registration{Name: "effect", Topics: []string{s.topic}, Handler: h,
-			Retry: handlers.Retry{Base: time.Millisecond, Cap: 10 * time.Millisecond, MaxAttempts: suspectAttempts}}))
+		require.NoError(s.t,
+			hc.Handlers.Add(handlers.Registration{Name: "effect", Topics: []string{s.topic}, Handler: h,
+				Retry: handlers.Retry{Base: time.Millisecond, Cap: 10 * time.Millisecond,
+					MaxAttempts: suspectAttempts}}))
 		if change != nil {
 			change(cc, hc)
 		}
@@ -110,12 +113,14 @@ func opaquely(h handlers.HandlerFunc) handlers.BatchHandler {
 func TestAMessageThatLooksLikeAnOutageDelaysItsOwnKeyOnly(t *testing.T) {
 	t.Parallel()
 	for what, reason := range map[string]string{
-		"terminate": "ended_session", "hide": "ended_session", "readonly": "attempts_exhausted", "raise:25006": "attempts_exhausted",
+		"terminate": "ended_session", "hide": "ended_session", "readonly": "attempts_exhausted",
+		"raise:25006": "attempts_exhausted",
 		"raise:53100": "attempts_exhausted", "raise:53200": "attempts_exhausted", "raise:53300": "attempts_exhausted",
 		"raise:58000": "attempts_exhausted", "raise:58030": "attempts_exhausted", "raise:58P01": "attempts_exhausted",
 	} {
 		for kind, wrap := range map[string]func(handlers.HandlerFunc) handlers.BatchHandler{
-			"each": func(h handlers.HandlerFunc) handlers.BatchHandler { return handlers.Each(h) }, "opaque": opaquely} {
+			"each":   func(h handlers.HandlerFunc) handlers.BatchHandler { return handlers.Each(h) },
+			"opaque": opaquely} {
 			t.Run(what+"/"+kind, func(t *testing.T) {
 				t.Parallel()
 				s := newStage(t, consumertest.NewFake(t).Addr, 1)
@@ -150,7 +155,8 @@ func TestAMessageThatIsShortCountsNoAttemptUntilAnotherPasses(t *testing.T) {
 	s.rogues(1, map[int]string{0: "raise:53100"})
 	var calls atomic.Int32
 	shown := holds.New(logger())
-	stop := s.start(s.consumerOf(handlers.Each(handlers.HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+	stop := s.start(s.consumerOf(handlers.Each(handlers.HandlerFunc(func(ctx context.Context,
+		tx pgx.Tx, m dedup.Message) error {
 		calls.Add(1)
 		return rogue(ctx, tx, m)
 	})), func(_ *consumer.Config, hc *handlers.Config) { hc.Holds = shown }))
@@ -178,7 +184,8 @@ func TestAMessageThatCrashesPostgresDelaysItsOwnKeyOnly(t *testing.T) {
 	s.caughtUp()
 	stop()
 	s.requireOnce(29)
-	require.Equal(t, fmt.Sprint("ended_session ", suspectAttempts), s.text(`select reason || ' ' || attempts from firstseen.dead_letters`))
+	require.Equal(t, fmt.Sprint("ended_session ", suspectAttempts),
+		s.text(`select reason || ' ' || attempts from firstseen.dead_letters`))
 	require.Zero(t, s.count(`select sum(attempts) from firstseen.inbox`), "of others")
 }
 
@@ -250,7 +257,8 @@ func TestAMessageThatIsTooSlowForASessionsLimitRunsOutOfAttempts(t *testing.T) {
 	s.allSettled(20)
 	stop()
 	s.requireOnce(19)
-	require.Equal(t, fmt.Sprint("attempts_exhausted ", suspectAttempts), s.text(`select reason || ' ' || attempts from firstseen.dead_letters`))
+	require.Equal(t, fmt.Sprint("attempts_exhausted ", suspectAttempts),
+		s.text(`select reason || ' ' || attempts from firstseen.dead_letters`))
 }
 
 func TestAWatchdogThatEndsOldTransactionsIsKeptByShorterOnes(t *testing.T) {
@@ -305,13 +313,15 @@ func TestAHandlerThatHangsDelaysOthersForOneTimeLimit(t *testing.T) {
 		}
 		return nil
 	})
-	stop := s.start(s.consumerOf(h, func(_ *consumer.Config, hc *handlers.Config) { hc.HandlerTimeout = 2 * time.Second }))
+	stop := s.start(s.consumerOf(h,
+		func(_ *consumer.Config, hc *handlers.Config) { hc.HandlerTimeout = 2 * time.Second }))
 	s.allSettled(30)
 	stop()
 	s.requireOnce(29)
 	require.EqualValues(t, 1, together.Load())
 	require.EqualValues(t, suspectAttempts, alone.Load())
-	require.Equal(t, fmt.Sprint("attempts_exhausted ", suspectAttempts), s.text(`select reason || ' ' || attempts from firstseen.dead_letters`))
+	require.Equal(t, fmt.Sprint("attempts_exhausted ", suspectAttempts),
+		s.text(`select reason || ' ' || attempts from firstseen.dead_letters`))
 }
 
 func TestABatchIsHalvedAfterATimeOutInItsCommit(t *testing.T) {
@@ -360,5 +370,6 @@ func TestAKillerWithTwoHandlersIsGivenUpByTheOneThatDies(t *testing.T) {
 	require.LessOrEqual(t, deaths, killerAttempts+2)
 	require.Equal(t, "effect killed "+strconv.Itoa(killerAttempts),
 		s.text(`select handler || ' ' || reason || ' ' || attempts from firstseen.dead_letters join firstseen.scopes using (scope_id)`))
-	require.Equal(t, 3, s.count(`select count(*) from firstseen.inbox join firstseen.scopes using (scope_id) where handler = 'other'`))
+	require.Equal(t, 3, s.count(
+		`select count(*) from firstseen.inbox join firstseen.scopes using (scope_id) where handler = 'other'`))
 }

@@ -75,7 +75,8 @@ func (t *telemetry) begin(topics []Topic) {
 		t.consumed.Add(ctx, 0, t.receiving(topic.Name)...)
 		t.fences.Add(ctx, 0, t.about(topic.Name)...)
 		t.fetches.Skipped(topic.Name, 0)
-		for _, reason := range []string{HeldPostgres, HeldReadOnly, HeldLocked, HeldHandler, failedFenced, failedMoved, failedAbandoned} {
+		for _, reason := range []string{HeldPostgres, HeldReadOnly, HeldLocked, HeldHandler,
+			failedFenced, failedMoved, failedAbandoned} {
 			t.failures.Add(ctx, 0, t.about(topic.Name, instruments.Reason.String(reason))...)
 		}
 	}
@@ -108,8 +109,9 @@ func (t *telemetry) batches(tp wire.TopicPartition) *batches {
 	processing := t.with(instruments.Kafka, topic, instruments.Operation.String(processOperation))
 	return &batches{
 		telemetry: t, topic: tp.Topic, span: processOperation + " " + tp.Topic,
-		start: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(append(processing,
-			instruments.Type.String(processOperation), instruments.Partition.String(strconv.Itoa(int(tp.Partition))))...)},
+		start: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer),
+			trace.WithAttributes(append(processing, instruments.Type.String(processOperation),
+				instruments.Partition.String(strconv.Itoa(int(tp.Partition))))...)},
 		received:  t.receiving(tp.Topic),
 		took:      instruments.Record(processing...),
 		contained: instruments.Record(t.with(topic)...),

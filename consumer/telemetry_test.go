@@ -76,7 +76,8 @@ func (o *observed) named(name string) (found []sdktrace.ReadOnlySpan) {
 // sent gives records the traceparent of a span, each of its own.
 func sent(rs []*kgo.Record) {
 	for i, r := range rs {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: "traceparent", Value: fmt.Appendf(nil, "00-%032x-%016x-01", i+1, i+1)})
+		r.Headers = append(r.Headers,
+			kgo.RecordHeader{Key: "traceparent", Value: fmt.Appendf(nil, "00-%032x-%016x-01", i+1, i+1)})
 	}
 }
 

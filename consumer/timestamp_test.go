@@ -38,8 +38,10 @@ func TestNothingWaitsForATimestampAndItIsPublishedAsItCame(t *testing.T) {
 	g.died(want)
 	stop()
 	require.Equal(t, want, g.count(`select count(*) from firstseen.inbox`))
-	require.Equal(t, 2, g.count(`select count(*) from firstseen.inbox where raw_timestamp in (1764300000000000000, -210866803200001)`))
-	require.Equal(t, 1, g.count(`select count(*) from firstseen.inbox where produced_at is null and raw_timestamp is null`))
+	require.Equal(t, 2, g.count(
+		`select count(*) from firstseen.inbox where raw_timestamp in (1764300000000000000, -210866803200001)`))
+	require.Equal(t, 1,
+		g.count(`select count(*) from firstseen.inbox where produced_at is null and raw_timestamp is null`))
 	for _, r := range g.read() {
 		number, err := strconv.ParseInt(string(r.Value), 10, 64)
 		require.NoError(t, err)
@@ -59,9 +61,10 @@ func TestNothingWaitsForATimestampAndItIsPublishedAsItCame(t *testing.T) {
 func (g *grave) produceStamped(texts map[int64]string) int {
 	for number := range texts {
 		for _, key := range []string{"n2", "dies"} {
-			g.produceBatch(kmsg.RecordBatch{FirstTimestamp: number, MaxTimestamp: number, ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1,
-				NumRecords: 1, Records: wiretest.EncodeRecord(&kmsg.Record{Key: []byte(key), Value: []byte(strconv.FormatInt(number, 10)),
-					Headers: []kmsg.Header{{Key: "message-id", Value: []byte(uuid.NewString())}}})})
+			g.produceBatch(kmsg.RecordBatch{FirstTimestamp: number, MaxTimestamp: number,
+				ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: 1, Records: wiretest.EncodeRecord(
+					&kmsg.Record{Key: []byte(key), Value: []byte(strconv.FormatInt(number, 10)),
+						Headers: []kmsg.Header{{Key: "message-id", Value: []byte(uuid.NewString())}}})})
 		}
 	}
 	return len(texts)
@@ -70,7 +73,8 @@ func (g *grave) produceStamped(texts map[int64]string) int {
 // produceBatch writes a batch as it is: the client's own way counts in nanoseconds, which has no such times.
 func (s *stage) produceBatch(b kmsg.RecordBatch) {
 	s.t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(s.addr), kgo.MaxVersions(kversion.V3_6_0())) // later ones name the topic by its ID
+	// later ones name the topic by its ID
+	client, err := kgo.NewClient(kgo.SeedBrokers(s.addr), kgo.MaxVersions(kversion.V3_6_0()))
 	require.NoError(s.t, err)
 	defer client.Close()
 	partition := kmsg.NewProduceRequestTopicPartition()
@@ -93,7 +97,8 @@ func (s *stage) produceBatch(b kmsg.RecordBatch) {
 func (s *stage) configure(name, value string) {
 	s.t.Helper()
 	s.admin(func(ctx context.Context, a *kadm.Client) error {
-		found, err := a.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: &value}}, s.topic)
+		found, err := a.AlterTopicConfigs(ctx,
+			[]kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: &value}}, s.topic)
 		if err == nil {
 			err = found[0].Err
 		}

@@ -46,7 +46,8 @@ func New(cfg Config) (*Cluster, error) {
 	c := consumer.Config{Connection: cfg.Connection, Logger: cfg.Logger}
 	c = c.WithDefaults()
 	transport := c.Transport()
-	return &Cluster{cfg: c, transport: transport, wire: wire.New(transport, c.Brokers, c.ClientID, c.RequestTimeout)}, nil
+	return &Cluster{cfg: c, transport: transport,
+		wire: wire.New(transport, c.Brokers, c.ClientID, c.RequestTimeout)}, nil
 }
 
 // Close closes the Cluster's connections. Nothing may be asking any more.

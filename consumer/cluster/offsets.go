@@ -40,11 +40,14 @@ type GroupOffset struct {
 // there that was found. It matches ErrNotAllowed where the ACLs are the cause.
 func (c *Cluster) Offsets(ctx context.Context, group string, topics []string) ([]GroupOffset, error) {
 	parts, err := c.partitions(ctx, topics)
-	earliest, stable, end := map[wire.TopicPartition]int64{}, map[wire.TopicPartition]int64{}, map[wire.TopicPartition]int64{}
+	earliest, stable, end := map[wire.TopicPartition]int64{}, map[wire.TopicPartition]int64{},
+		map[wire.TopicPartition]int64{}
 	committed := map[wire.TopicPartition]wire.Reading{}
 	faults := []error{err,
-		c.patiently(ctx, func() (err error) { earliest, err = c.wire.ListOffsets(ctx, parts, wire.EarliestOffset); return err }),
-		c.patiently(ctx, func() (err error) { stable, err = c.wire.ListOffsets(ctx, parts, wire.LatestOffset); return err }),
+		c.patiently(ctx,
+			func() (err error) { earliest, err = c.wire.ListOffsets(ctx, parts, wire.EarliestOffset); return err }),
+		c.patiently(ctx,
+			func() (err error) { stable, err = c.wire.ListOffsets(ctx, parts, wire.LatestOffset); return err }),
 		c.patiently(ctx, func() (err error) { end, err = c.wire.ListOffsets(ctx, parts, wire.EndOffset); return err }),
 	}
 	if group != "" {
@@ -122,7 +125,8 @@ func (c *Cluster) CommitOffsets(ctx context.Context, group, topic string, next m
 	if len(next) == 0 {
 		return nil
 	}
-	commit := wire.GroupCommit{Group: group, Generation: -1, Offsets: make(map[wire.TopicPartition]wire.Reading, len(next))}
+	commit := wire.GroupCommit{Group: group, Generation: -1,
+		Offsets: make(map[wire.TopicPartition]wire.Reading, len(next))}
 	for p, offset := range next {
 		commit.Offsets[wire.TopicPartition{Topic: topic, Partition: p}] = wire.Reading{Offset: offset}
 	}

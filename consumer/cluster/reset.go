@@ -49,7 +49,8 @@ func (r *Reset) Skipped() (n int64) {
 // PlanReset finds out what moving a group to a place would mean, and changes nothing. partitions nil: all. An offset
 // beyond what a partition holds is taken for the nearest that it does. It is an error where the topic or a partition
 // does not exist, and ErrGroupInUse where the group has members.
-func (c *Cluster) PlanReset(ctx context.Context, store *dedup.Store, group, topic string, to replay.Place, partitions []int32) (*Reset, error) {
+func (c *Cluster) PlanReset(ctx context.Context, store *dedup.Store, group, topic string,
+	to replay.Place, partitions []int32) (*Reset, error) {
 	plan, err := c.planReset(ctx, store, group, topic, to, partitions)
 	if err != nil {
 		return nil, fmt.Errorf("reset group %s in topic %s: %w", group, topic, err)
@@ -57,7 +58,8 @@ func (c *Cluster) PlanReset(ctx context.Context, store *dedup.Store, group, topi
 	return plan, nil
 }
 
-func (c *Cluster) planReset(ctx context.Context, store *dedup.Store, group, topic string, to replay.Place, partitions []int32) (*Reset, error) {
+func (c *Cluster) planReset(ctx context.Context, store *dedup.Store, group, topic string,
+	to replay.Place, partitions []int32) (*Reset, error) {
 	if err := c.requireEmpty(ctx, group); err != nil {
 		return nil, err
 	}
@@ -82,7 +84,8 @@ func (c *Cluster) planReset(ctx context.Context, store *dedup.Store, group, topi
 		return nil, err
 	}
 	if !known && partitions != nil {
-		return nil, errors.New("the group has no position in it yet: reset all partitions, or have them begun by a first start")
+		return nil, errors.New("the group has no position in it yet: " +
+			"reset all partitions, or have them begun by a first start")
 	}
 	plan := &Reset{Group: group, Topic: topic, TopicID: id}
 	for _, at := range offsets {
@@ -95,7 +98,8 @@ func (c *Cluster) planReset(ctx context.Context, store *dedup.Store, group, topi
 
 // resetOf is what a reset means for one partition.
 func resetOf(at GroupOffset, position, to int64) ResetPartition {
-	p := ResetPartition{Partition: at.Partition, Position: position, Committed: at.Committed, From: max(position, at.Committed)}
+	p := ResetPartition{Partition: at.Partition, Position: position, Committed: at.Committed,
+		From: max(position, at.Committed)}
 	if position >= 0 && at.Committed >= 0 {
 		p.From = min(position, at.Committed)
 	}
@@ -122,7 +126,8 @@ func missing(partitions []int32, found []GroupOffset) error {
 func (c *Cluster) find(ctx context.Context, topic string, place replay.Place) (map[int32]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*c.cfg.RequestTimeout)
 	defer cancel()
-	r, err := replay.NewReader(replay.ReaderConfig{Connection: c.cfg.Connection, Logger: slog.New(slog.DiscardHandler)})
+	r, err := replay.NewReader(replay.ReaderConfig{Connection: c.cfg.Connection,
+		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}
@@ -156,8 +161,8 @@ func (c *Cluster) Reset(ctx context.Context, store *dedup.Store, plan *Reset, by
 		return err
 	}
 	if err := c.CommitOffsets(ctx, plan.Group, plan.Topic, next); err != nil {
-		return fmt.Errorf("the positions in Postgres are moved and the offsets in Kafka are not; the group skips nothing, and "+
-			"goes on at the lower of the two; reset it again: %w", err)
+		return fmt.Errorf("the positions in Postgres are moved and the offsets in Kafka are not; "+
+			"the group skips nothing, and goes on at the lower of the two; reset it again: %w", err)
 	}
 	return nil
 }
@@ -182,7 +187,8 @@ func membersText(members []Member) string {
 		for _, topic := range slices.Sorted(maps.Keys(count)) {
 			has = append(has, fmt.Sprintf("%d of %s", count[topic], topic))
 		}
-		texts[i] = fmt.Sprintf("%s at %s (partitions: %s)", m.ClientID, strings.TrimPrefix(m.Host, "/"), strings.Join(has, ", "))
+		texts[i] = fmt.Sprintf("%s at %s (partitions: %s)", m.ClientID,
+			strings.TrimPrefix(m.Host, "/"), strings.Join(has, ", "))
 	}
 	return strings.Join(texts, "; ")
 }

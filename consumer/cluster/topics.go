@@ -41,7 +41,8 @@ type TopicFacts struct {
 	MaxMessageBytes int
 }
 
-var topicSettings = []string{"retention.ms", "retention.bytes", "segment.ms", "cleanup.policy", "min.insync.replicas", "max.message.bytes"}
+var topicSettings = []string{"retention.ms", "retention.bytes", "segment.ms", "cleanup.policy",
+	"min.insync.replicas", "max.message.bytes"}
 
 // Topics tells of some topics, in their order. That ACLs keep a topic's settings from this client is no error, see
 // TopicFacts.Hidden; that they keep the topic from it is, and matches ErrNotAllowed.
@@ -56,7 +57,8 @@ func (c *Cluster) Topics(ctx context.Context, names []string) ([]TopicFacts, err
 	var faults []error
 	for i, name := range names {
 		t := found[name]
-		facts[i] = TopicFacts{Name: name, Missing: wire.IsGone(t.Err), ID: t.ID, Partitions: len(t.Partitions), Replicas: leastReplicas(t)}
+		facts[i] = TopicFacts{Name: name, Missing: wire.IsGone(t.Err), ID: t.ID, Partitions: len(t.Partitions),
+			Replicas: leastReplicas(t)}
 		if t.Err == nil {
 			there = append(there, name)
 		} else if !facts[i].Missing {
@@ -131,14 +133,16 @@ func (s configs) millis(name string) time.Duration {
 }
 
 // settings asks for settings of resources of one type. Every resource is in the map.
-func (c *Cluster) settings(ctx context.Context, broker int32, kind kmsg.ConfigResourceType, names, settings []string) map[string]configs {
+func (c *Cluster) settings(ctx context.Context, broker int32, kind kmsg.ConfigResourceType,
+	names, settings []string) map[string]configs {
 	found := make(map[string]configs, len(names))
 	if len(names) == 0 {
 		return found
 	}
 	answer := kmsg.NewDescribeConfigsResponse()
 	err := c.patiently(ctx, func() error {
-		return c.wire.Ask(ctx, wire.Call{Broker: broker, Request: configsRequest(kind, names, settings), Min: 0, Max: 4}, &answer)
+		return c.wire.Ask(ctx,
+			wire.Call{Broker: broker, Request: configsRequest(kind, names, settings), Min: 0, Max: 4}, &answer)
 	})
 	for _, name := range names {
 		found[name] = configs{err: cmp.Or(err, wire.ErrLeftOut)}

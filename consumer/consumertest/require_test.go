@@ -31,9 +31,10 @@ func TestOldJavaCountsAsMissing(t *testing.T) {
 	for version, want := range map[string]string{
 		`openjdk version "11.0.2" 2019-01-15`: "java 17 or later (" + java + " is version 11) is not installed",
 		`java version "1.8.0_452"`:            "java 17 or later (" + java + " is version 1) is not installed",
-		`cannot tell`:                         "java 17 or later (" + java + " does not tell its version) is not installed",
-		`openjdk version "17.0.15" 2025`:      "mvn is not installed",
-		`openjdk version "25" 2025-09-16`:     "mvn is not installed",
+		`cannot tell`: "java 17 or later (" + java +
+			" does not tell its version) is not installed",
+		`openjdk version "17.0.15" 2025`:  "mvn is not installed",
+		`openjdk version "25" 2025-09-16`: "mvn is not installed",
 	} {
 		require.NoError(t, os.WriteFile(java, []byte("#!/bin/sh\necho '"+version+"' >&2\n"), 0o700))
 		failed := verdict(t, func(t testing.TB) { StartKafka(t) })

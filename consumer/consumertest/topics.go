@@ -48,8 +48,8 @@ func CreateTopic(t testing.TB, addr, topic string, partitions int, configs ...st
 	})
 }
 
-// CreateTopicOn makes a topic of one partition, whose replicas are on some brokers, the preferred leader first, and waits
-// until it can be written. Configs are written name=value.
+// CreateTopicOn makes a topic of one partition, whose replicas are on some brokers, the preferred leader first, and
+// waits until it can be written. Configs are written name=value.
 func CreateTopicOn(t testing.TB, addr, topic string, brokers []int32, configs ...string) {
 	t.Helper()
 	admin(t, addr, "create topic "+topic, func(ctx context.Context, a *kadm.Client) error {

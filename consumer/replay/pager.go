@@ -23,7 +23,8 @@ type pager struct {
 func (g *pager) run() {
 	defer func() {
 		if g.next < g.end {
-			g.fail(errors.New("the goroutine that a page was handed over in was ended")) // unless there was an error before
+			// unless there was an error before
+			g.fail(errors.New("the goroutine that a page was handed over in was ended"))
 		}
 	}()
 	for g.next < g.end && g.await() && g.reader.slots.Take(g.ctx) {

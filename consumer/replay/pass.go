@@ -35,7 +35,8 @@ func newPass(ctx context.Context, r *Reader, settings consumer.Topic, f func(con
 	}
 	p.ctx, p.fail = context.WithCancelCause(ctx)
 	p.fetching = &fetch.Fetcher{
-		Config: r.fetching(), Wire: r.wire, Memory: r.memory, Holds: r.holds, Log: r.cfg.Logger, Telemetry: r.telemetry,
+		Config: r.fetching(), Wire: r.wire, Memory: r.memory, Holds: r.holds,
+		Log: r.cfg.Logger, Telemetry: r.telemetry,
 		Decider: p, Ctx: p.ctx, Partitions: p.partitions,
 	}
 	return p

@@ -86,9 +86,9 @@ func (c *Config) goesOn(p *handlers.Processor, state *operate.Replay, topicID uu
 	case state == nil:
 		return nil
 	case state.Asked != asked:
-		return fmt.Errorf("there is a replay %q of it already, which was begun %s (%s), and now is asked for %s: ask as "+
-			"before to go on, begin anew (fresh), or give this one another name", c.Name,
-			state.BegunAt.UTC().Format("2006-01-02 15:04:05"), state.Asked, asked)
+		return fmt.Errorf("there is a replay %q of it already, which was begun %s (%s), "+
+			"and now is asked for %s: ask as before to go on, begin anew (fresh), or give this one another name",
+			c.Name, state.BegunAt.UTC().Format("2006-01-02 15:04:05"), state.Asked, asked)
 	case state.Left() > 0 && state.TopicID != uuid.Nil && topicID != uuid.Nil && state.TopicID != topicID:
 		return errors.New("it was deleted and created again since the replay began: begin anew (fresh)")
 	}

@@ -210,8 +210,8 @@ func (j *job) read(ctx context.Context) error {
 	}
 	for _, at := range j.state.Ranges {
 		if at.Left() > 0 {
-			return fmt.Errorf("partition %d ends before %d now, where the replay is to end: it was cut off or made anew; "+
-				"begin the replay anew", at.Partition, at.To)
+			return fmt.Errorf("partition %d ends before %d now, where the replay is to end: it was cut off or made "+
+				"anew; begin the replay anew", at.Partition, at.To)
 		}
 	}
 	return nil

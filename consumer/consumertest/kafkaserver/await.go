@@ -53,7 +53,8 @@ func (b *Broker) awaitGroups(ctx context.Context) error {
 }
 
 // await repeats try until it gives no error, the process ends, or startLimit is over.
-func (b *Broker) await(ctx context.Context, process *child.Process, try func(context.Context, *kadm.Client) error) error {
+func (b *Broker) await(ctx context.Context, process *child.Process,
+	try func(context.Context, *kadm.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	client, err := kgo.NewClient(kgo.SeedBrokers(b.Addr), kgo.MetadataMinAge(pollEvery))

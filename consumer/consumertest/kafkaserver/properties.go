@@ -30,7 +30,8 @@ func (c *Cluster) properties(b *Broker) string {
 	if len(c.Brokers) >= 3 {
 		text.WriteString(replicated)
 	}
-	fmt.Fprintf(&text, "\nnode.id=%d\nlog.dirs=%s\nlisteners=PLAINTEXT://%s,CONTROLLER://%s\ncontroller.quorum.voters=%s\n",
+	fmt.Fprintf(&text,
+		"\nnode.id=%d\nlog.dirs=%s\nlisteners=PLAINTEXT://%s,CONTROLLER://%s\ncontroller.quorum.voters=%s\n",
 		b.ID, b.path("logs"), b.Addr, b.controller, strings.Join(c.voters(), ","))
 	for _, name := range slices.Sorted(maps.Keys(c.config.Settings)) {
 		fmt.Fprintf(&text, "%s=%s\n", name, c.config.Settings[name])

@@ -26,8 +26,8 @@ const fruitless = 2
 // excuseTimeout bounds the wait for that.
 const excuseTimeout = 2 * time.Second
 
-// Guard takes the batches of a position to their handlers, where somebody has died over it, or a batch has failed. A nil
-// Guard suspects nobody.
+// Guard takes the batches of a position to their handlers, where somebody has died over it, or a batch has failed. A
+// nil Guard suspects nobody.
 type Guard struct {
 	processor *handlers.Processor
 	position  *dedup.Position
@@ -46,9 +46,9 @@ func AfterFailure(p *handlers.Processor, position *dedup.Position, log *slog.Log
 	return &Guard{processor: p, position: position, log: log}
 }
 
-// AfterAcquiring is for a position that was acquired and is read from an offset on. What lies below handled was handled
-// before, and is no progress. It is nil where all is well, and then a batch needs no Guard before one fails. Else, where
-// owners have died over the position, the next messages are set apart, a batch of so many at most.
+// AfterAcquiring is for a position that was acquired and is read from an offset on. What lies below handled was
+// handled before, and is no progress. It is nil where all is well, and then a batch needs no Guard before one fails.
+// Else, where owners have died over the position, the next messages are set apart, a batch of so many at most.
 func AfterAcquiring(p *handlers.Processor, position *dedup.Position, from, handled int64, most int,
 	log *slog.Logger) *Guard {
 	suspicious := position.Fruitless >= fruitless
@@ -58,8 +58,8 @@ func AfterAcquiring(p *handlers.Processor, position *dedup.Position, from, handl
 	g := AfterFailure(p, position, log)
 	g.handled = handled
 	if suspicious {
-		log.Warn("the partition was acquired again without having moved: its next messages are parked, and handled one "+
-			"at a time", "offset", from, "times", position.Fruitless)
+		log.Warn("the partition was acquired again without having moved: its next messages are parked, "+
+			"and handled one at a time", "offset", from, "times", position.Fruitless)
 		g.left = most
 	}
 	return g
@@ -108,8 +108,8 @@ func (g *Guard) Failed(ctx context.Context, err error, n, limit int) int {
 	case n == 0, g.times == 1, !g.processor.Suspicious(ctx, err):
 		return limit
 	case n > 1:
-		g.log.Warn("the batch failed again though Postgres is well: fewer messages are tried", "offset", g.position.Next,
-			"messages", n, "error", err)
+		g.log.Warn("the batch failed again though Postgres is well: fewer messages are tried",
+			"offset", g.position.Next, "messages", n, "error", err)
 		return max(1, n/8)
 	}
 	g.log.Warn("a message failed again by itself though Postgres is well: it is parked, and tried apart from others",

@@ -160,7 +160,8 @@ func (d *Publisher) produceCut(ctx context.Context, partition int, l *operate.De
 		}
 		compression := smaller(func() kafka.Record { return record(l, headers) })
 		if err = d.send(ctx, partition, compression, record(l, headers)); err == nil {
-			d.Log.Warn("dead letter was too large for its topic; published with less about it", "message_id", l.Message.ID)
+			d.Log.Warn("dead letter was too large for its topic; published with less about it",
+				"message_id", l.Message.ID)
 			return operate.Published, nil
 		}
 	}

@@ -40,8 +40,9 @@ func diagnostics(l *operate.DeadLetter, errorBytes int) []kafka.Header {
 	m := &l.Message
 	texts := map[string]string{
 		headerID: m.ID.String(), headerHandler: l.Handler, headerTenant: m.Tenant, headerReason: l.Reason,
-		headerAttempts: strconv.Itoa(l.Attempts), headerTopic: m.Topic, headerPartition: strconv.Itoa(int(m.Partition)),
-		headerOffset: strconv.FormatInt(m.Offset, 10), headerTimestamp: timestamp(m),
+		headerAttempts: strconv.Itoa(l.Attempts), headerTopic: m.Topic,
+		headerPartition: strconv.Itoa(int(m.Partition)),
+		headerOffset:    strconv.FormatInt(m.Offset, 10), headerTimestamp: timestamp(m),
 	}
 	if errorBytes >= 0 {
 		texts[headerError] = strings.ToValidUTF8(l.Error[:min(errorBytes, len(l.Error))], "")
@@ -103,7 +104,8 @@ func content(b []byte) kafka.Bytes {
 // smaller is the compression that makes a record smaller, if any does: it may have come compressed.
 func smaller(record func() kafka.Record) kafka.Compression {
 	size := func(c kafka.Compression) int64 {
-		set := protocol.RecordSet{Version: 2, Attributes: protocol.Attributes(c), Records: kafka.NewRecordReader(record())}
+		set := protocol.RecordSet{Version: 2, Attributes: protocol.Attributes(c),
+			Records: kafka.NewRecordReader(record())}
 		n, err := set.WriteTo(io.Discard)
 		if err != nil {
 			return 1 << 62

@@ -35,12 +35,13 @@ func TestCutsEndWithTheIDAlone(t *testing.T) {
 
 func TestDiagnosticsOfAnEarlierPublishingAreReplaced(t *testing.T) {
 	l := &operate.DeadLetter{Error: "new"}
-	l.Message.Headers = []dedup.Header{{Key: "a"}, {Key: headerError, Value: []byte("old")}, {Key: "a", Value: []byte{}},
-		{Key: "firstseen-other"}, {Key: headerID}, {Key: headerID}}
+	l.Message.Headers = []dedup.Header{{Key: "a"}, {Key: headerError, Value: []byte("old")},
+		{Key: "a", Value: []byte{}}, {Key: "firstseen-other"}, {Key: headerID}, {Key: headerID}}
 	for range 5 {
 		r := record(l, diagnostics(l, 10))
 		require.Len(t, r.Headers, 3+len(diagnosticNames))
-		require.Equal(t, []kafka.Header{{Key: "a"}, {Key: "a", Value: []byte{}}, {Key: "firstseen-other"}}, r.Headers[:3])
+		require.Equal(t,
+			[]kafka.Header{{Key: "a"}, {Key: "a", Value: []byte{}}, {Key: "firstseen-other"}}, r.Headers[:3])
 		l.Message.Headers = nil
 		for _, h := range r.Headers {
 			l.Message.Headers = append(l.Message.Headers, dedup.Header{Key: h.Key, Value: h.Value})

@@ -54,8 +54,8 @@ func (p *Partition) LookForOpenTransaction() {
 	case since.IsZero():
 		p.openTx.End()
 	case time.Since(since) >= openTransactionAfter:
-		p.openTx.WaitSince(since, holds.OpenTx, fmt.Errorf("a transaction is open at offset %d, and %d offsets lie behind",
-			at, behind))
+		p.openTx.WaitSince(since, holds.OpenTx,
+			fmt.Errorf("a transaction is open at offset %d, and %d offsets lie behind", at, behind))
 	}
 }
 

@@ -21,7 +21,8 @@ type stalled struct {
 }
 
 func newStalled() *stalled {
-	s := &stalled{Partition: NewPartition(wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, Settings{})}
+	s := &stalled{Partition: NewPartition(wire.TopicPartition{Topic: "orders", Partition: 3},
+		wire.Topic{}, Settings{})}
 	s.HeldIn(holds.New(slog.New(slog.NewTextHandler(&s.log, nil))))
 	return s
 }

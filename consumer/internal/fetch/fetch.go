@@ -128,7 +128,8 @@ func (f *Fetcher) FirstLeft(p *Partition) (at, first int64, ok bool) {
 	found, err := f.Wire.ListOffsets(f.Ctx, []wire.TopicPartition{p.TopicPartition}, wire.EarliestOffset)
 	if err != nil {
 		if f.Ctx.Err() == nil {
-			p.StopFor(holding.Kafka(fmt.Errorf("the offset is out of range, and the partition's first one not found: %w", err)))
+			p.StopFor(holding.Kafka(fmt.Errorf(
+				"the offset is out of range, and the partition's first one not found: %w", err)))
 		}
 		p.BackOff(ErrorPause)
 		return 0, 0, false

@@ -169,8 +169,8 @@ func (l *loop) reads(p *Partition) bool {
 
 // wanted lists the broker's partitions whose buffers have room, and says whether that is all but those that rest.
 // Empty buffers are filled as soon as memory is had for it; of what is read ahead beyond that a quarter of the memory
-// is kept free, when so many bytes more are taken. A broker fills its answer from the front: what was served last comes
-// last.
+// is kept free, when so many bytes more are taken. A broker fills its answer from the front: what was served last
+// comes last.
 func (l *loop) wanted(more int) (parts []wire.FetchPartition, all bool) {
 	share := l.Config.BufferBytes / max(1, len(l.Partitions))
 	most := int32(min(max(share, 64<<10), 1<<20))
@@ -185,8 +185,9 @@ func (l *loop) wanted(more int) (parts []wire.FetchPartition, all bool) {
 		p.mu.Lock()
 		p.loop = l.wake
 		if p.reading && !p.resting && (p.bytes == 0 || ahead && p.bytes < share) && !now.Before(p.pausedUntil) {
-			found = append(found, turn{p.served, wire.FetchPartition{Topic: p.Topic, TopicID: p.TopicID, Partition: p.Partition,
-				LeaderEpoch: p.leaderEpoch, Offset: p.next, LastEpoch: p.lastEpoch(), MaxBytes: most}})
+			found = append(found,
+				turn{p.served, wire.FetchPartition{Topic: p.Topic, TopicID: p.TopicID, Partition: p.Partition,
+					LeaderEpoch: p.leaderEpoch, Offset: p.next, LastEpoch: p.lastEpoch(), MaxBytes: most}})
 		} else if !p.resting { // a pause may last for days
 			all = false
 		}

@@ -51,8 +51,8 @@ type Partition struct {
 
 // NewPartition is an empty buffer, which is read from nowhere yet.
 func NewPartition(tp wire.TopicPartition, topic wire.Topic, settings Settings) *Partition {
-	p := &Partition{TopicPartition: tp, TopicID: topic.ID, settings: settings, Data: wait.NewBell(), End: math.MaxInt64,
-		leader: -1, leaderEpoch: -1, lastStable: -1, highWatermark: -1}
+	p := &Partition{TopicPartition: tp, TopicID: topic.ID, settings: settings, Data: wait.NewBell(),
+		End: math.MaxInt64, leader: -1, leaderEpoch: -1, lastStable: -1, highWatermark: -1}
 	p.HeldIn(nil)
 	if m, err := topic.Led(tp.Partition); err == nil {
 		p.lead(m)

@@ -69,7 +69,8 @@ func (t *Telemetry) fetched(since time.Time, leader int32, fetched []wire.Fetche
 	}
 	_, span := t.tracer.Start(ctx, Operation, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(since))
 	if span.IsRecording() {
-		span.SetAttributes(append(t.polling(), instruments.Messages.Int(messages), instruments.Broker.Int(int(leader)))...)
+		span.SetAttributes(append(t.polling(), instruments.Messages.Int(messages),
+			instruments.Broker.Int(int(leader)))...)
 	}
 	instruments.End(span, err)
 }

@@ -30,8 +30,8 @@ func decodeSet(set []byte, from int64, aborted ...abortedTransaction) (*recordDe
 }
 
 func TestDecodeLeavesAPartialLastBatchForLater(t *testing.T) {
-	first, whole := len(wiretest.RecordSet(wiretest.PlainBatch(5, "a", "b"))), wiretest.RecordSet(wiretest.PlainBatch(5,
-		"a", "b"), wiretest.PlainBatch(7, "c"))
+	first, whole := len(wiretest.RecordSet(wiretest.PlainBatch(5, "a", "b"))),
+		wiretest.RecordSet(wiretest.PlainBatch(5, "a", "b"), wiretest.PlainBatch(7, "c"))
 	for cut := first; cut < len(whole); cut++ {
 		d, err := decodeSet(whole[:cut], 5)
 		require.NoError(t, err)
@@ -52,7 +52,8 @@ func TestDecodeOfNoWholeBatchIsAnErrorAndNoStandstill(t *testing.T) {
 }
 
 func TestDecodeNeverSkipsADamagedBatch(t *testing.T) {
-	good, after := wiretest.RecordSet(wiretest.PlainBatch(0, "a", "b")), wiretest.RecordSet(wiretest.PlainBatch(3, "d"))
+	good, after := wiretest.RecordSet(wiretest.PlainBatch(0, "a", "b")),
+		wiretest.RecordSet(wiretest.PlainBatch(3, "d"))
 	damages := map[string]func(b []byte) []byte{
 		"checksum":        func(b []byte) []byte { b[len(b)-2] ^= 1; return b },
 		"unknown format":  func(b []byte) []byte { b[16] = 3; return b },
@@ -60,8 +61,14 @@ func TestDecodeNeverSkipsADamagedBatch(t *testing.T) {
 		"short length":    func(b []byte) []byte { binary.BigEndian.PutUint32(b[8:], 48); return b },
 		"negative length": func(b []byte) []byte { binary.BigEndian.PutUint32(b[8:], 1<<31); return b },
 		"huge length":     func(b []byte) []byte { binary.BigEndian.PutUint32(b[8:], 1<<31-1); return b },
-		"negative count":  func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 1<<31); return wiretest.Seal(b) },
-		"high count":      func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 1<<31-1); return wiretest.Seal(b) },
+		"negative count": func(b []byte) []byte {
+			binary.BigEndian.PutUint32(b[57:], 1<<31)
+			return wiretest.Seal(b)
+		},
+		"high count": func(b []byte) []byte {
+			binary.BigEndian.PutUint32(b[57:], 1<<31-1)
+			return wiretest.Seal(b)
+		},
 		"count below":     func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 1); return wiretest.Seal(b) },
 		"count above":     func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 3); return wiretest.Seal(b) },
 		"count none":      func(b []byte) []byte { binary.BigEndian.PutUint32(b[57:], 0); return wiretest.Seal(b) },

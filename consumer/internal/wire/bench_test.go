@@ -14,9 +14,10 @@ import (
 func BenchmarkFetch(b *testing.B) {
 	for _, codec := range []string{"none", "snappy", "lz4", "zstd"} {
 		b.Run(codec, func(b *testing.B) {
-			w := newFakeWire(b, kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"), kfake.SyntheticFetch(kfake.SyntheticBatch{
-				Records: 1000, RecordBytes: 300, RandomFrac: .3, Compression: wiretest.Codecs[codec],
-			}))
+			w := newFakeWire(b, kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"),
+				kfake.SyntheticFetch(kfake.SyntheticBatch{
+					Records: 1000, RecordBytes: 300, RandomFrac: .3, Compression: wiretest.Codecs[codec],
+				}))
 			leader, part := w.at(b, "orders", 0)
 			opts := FetchOptions{MaxWait: time.Second, MinBytes: 1, MaxBytes: 4 << 20}
 			part.MaxBytes = opts.MaxBytes

@@ -24,7 +24,8 @@ const (
 	// zstdWindow is the largest window that a producer's zstd level can ask for (level 22, KIP-390). A
 	// decoder with less memory than that refuses such a batch however small it is.
 	zstdWindow = 128 << 20
-	// streamedWindow is the largest window that zstd is read with as a stream. All but the levels above 19 ask for less.
+	// streamedWindow is the largest window that zstd is read with as a stream. All but the levels above 19 ask for
+	// less.
 	streamedWindow = 8 << 20
 	// blockBytes is what is decompressed at once; larger batches are read as streams where their format allows.
 	blockBytes = 1 << 20

@@ -87,8 +87,8 @@ type Reading struct {
 // Parting is where a log stops being the one that was read.
 type Parting struct {
 	At int64
-	// Exact says that all below is the same. Else the logs may part earlier: the last epoch that was read is not in the
-	// log at all.
+	// Exact says that all below is the same. Else the logs may part earlier: the last epoch that was read is not in
+	// the log at all.
 	Exact bool
 }
 
@@ -108,9 +108,9 @@ func (w *Client) Parted(ctx context.Context, tp TopicPartition, topicID uuid.UUI
 		return nil, false, err
 	case answer.end < 0 || answer.epoch < 0:
 		if led.LeaderEpoch >= 0 && led.LeaderEpoch < *read.Epoch {
-			return nil, false, fmt.Errorf("%s was read up to %d under the leader epoch %d, and its leader, broker %d, is "+
-				"only at epoch %d: "+
-				"it is behind, or the cluster was set back", tp, read.Offset, *read.Epoch, led.Leader, led.LeaderEpoch)
+			return nil, false, fmt.Errorf("%s was read up to %d under the leader epoch %d, "+
+				"and its leader, broker %d, is only at epoch %d: it is behind, or the cluster was set back",
+				tp, read.Offset, *read.Epoch, led.Leader, led.LeaderEpoch)
 		}
 		return nil, false, nil // it keeps no epochs
 	case answer.end < read.Offset:

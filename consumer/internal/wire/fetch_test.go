@@ -56,7 +56,8 @@ func TestFetchKeepsNullEmptyAndRepeatedHeadersApart(t *testing.T) {
 				{Key: "h", Value: []byte("2")}, {Key: "h", Value: nil}, {Key: "h", Value: []byte{}},
 				{Key: "h", Value: []byte("1")}, {Key: "", Value: []byte{0xff, 0}},
 			}},
-			{Key: nil, Value: []byte{}, Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("3")}, {Key: "g", Value: nil}}},
+			{Key: nil, Value: []byte{},
+				Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("3")}, {Key: "g", Value: nil}}},
 		}
 		produce(t, w.client(t, topic), sent...)
 		requireSame(t, sent, w.mustFetch(t, topic, 0).Records)
@@ -193,8 +194,8 @@ func TestFetchByIDRefusesATopicThatWasCreatedAgain(t *testing.T) {
 }
 
 func TestFetchWorksByNameOnAnOldBroker(t *testing.T) {
-	for _, old := range []*kversion.Versions{kversion.V1_0_0(), kversion.V2_0_0(), kversion.V2_3_0(), kversion.V2_7_0(),
-		kversion.V3_0_0()} {
+	for _, old := range []*kversion.Versions{kversion.V1_0_0(), kversion.V2_0_0(),
+		kversion.V2_3_0(), kversion.V2_7_0(), kversion.V3_0_0()} {
 		t.Run(old.VersionGuess(), func(t *testing.T) {
 			w := newFakeWire(t, kfake.MaxVersions(old))
 			topic := w.topic(t)
@@ -212,7 +213,8 @@ func TestFetchAnswersForPartitionsInTheOrderAsked(t *testing.T) {
 		require.NoError(t, err)
 		leader := found[topic].Partitions[2].Leader
 		part := func(p int32) FetchPartition {
-			return FetchPartition{Topic: topic, TopicID: found[topic].ID, Partition: p, LeaderEpoch: -1, MaxBytes: 1 << 20}
+			return FetchPartition{Topic: topic, TopicID: found[topic].ID,
+				Partition: p, LeaderEpoch: -1, MaxBytes: 1 << 20}
 		}
 		gone := FetchPartition{Topic: missing, TopicID: uuid.New(), LeaderEpoch: -1, MaxBytes: 1 << 20}
 		consumertest.ProduceTo(t, w.addr, &kgo.Record{Topic: topic, Partition: 2, Value: []byte("x")})
@@ -231,8 +233,8 @@ func TestFetchDeliversABatchLargerThanAskedFor(t *testing.T) {
 	onBrokers(t, func(t *testing.T, w *testWire) {
 		topic := w.topic(t, "max.message.bytes=4194304")
 		large := strings.Repeat("0123456789abcdef", 1<<16) // 1 MiB
-		produce(t, w.client(t, topic, kgo.ProducerBatchMaxBytes(3<<20), kgo.ProducerBatchCompression(kgo.NoCompression())),
-			values(large+"1", large+"2", "small")...)
+		produce(t, w.client(t, topic, kgo.ProducerBatchMaxBytes(3<<20),
+			kgo.ProducerBatchCompression(kgo.NoCompression())), values(large+"1", large+"2", "small")...)
 		leader, part := w.at(t, topic, 0)
 		part.MaxBytes = 1000
 		small := FetchOptions{MaxWait: time.Second, MinBytes: 1, MaxBytes: 1000}
@@ -285,8 +287,8 @@ func TestFetchGetsThroughHoweverLittleMemoryItBeginsWith(t *testing.T) {
 		for tries := 0; len(records) < len(sent); tries++ {
 			require.Less(t, tries, 20)
 			require.NoError(t, r.Begin(t.Context(), 1))
-			got, err := w.one(t.Context(), leader, part, FetchOptions{MaxWait: time.Second, MinBytes: 1, MaxBytes: 1000,
-				Room: r})
+			got, err := w.one(t.Context(), leader, part,
+				FetchOptions{MaxWait: time.Second, MinBytes: 1, MaxBytes: 1000, Room: r})
 			again := r.End(got.Next > part.Offset, err)
 			require.True(t, err == nil || again, "%v", err)
 			if err != nil {

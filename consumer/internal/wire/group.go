@@ -102,8 +102,8 @@ func (w *Client) CommitOffsets(ctx context.Context, c GroupCommit) (done map[Top
 		return nil, fmt.Errorf("find the coordinator: %w", err)
 	}
 	answer := kmsg.NewOffsetCommitResponse()
-	// Version 2 lets the broker say how long a commit is kept, 6 has leader epochs; from 9 on groups have other kinds of
-	// members.
+	// Version 2 lets the broker say how long a commit is kept, 6 has leader epochs; from 9 on groups have other kinds
+	// of members.
 	err = w.Ask(ctx, Call{Broker: coordinator, Request: commitRequest(c), Min: 2, Max: 8}, &answer)
 	if err != nil {
 		return nil, err

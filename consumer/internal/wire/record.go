@@ -65,7 +65,8 @@ func (r *recordReader) all() error {
 			return err
 		}
 		if offset <= after || offset > r.batch.last {
-			return corrupt("offset %d behind %d in the batch from %d to %d", offset, after, r.batch.first, r.batch.last)
+			return corrupt("offset %d behind %d in the batch from %d to %d",
+				offset, after, r.batch.first, r.batch.last)
 		}
 		after = offset
 	}

@@ -33,7 +33,8 @@ func TestReadFetchResponseOfEveryVersion(t *testing.T) {
 		body := encodeResponse(version, func(r *kmsg.FetchResponse, p *kmsg.FetchResponseTopicPartition) {
 			p.ErrorCode = kerr.NotLeaderForPartition.Code
 			p.CurrentLeader.LeaderID = 7 // a tagged field, of no use here
-			p.AbortedTransactions = []kmsg.FetchResponseTopicPartitionAbortedTransaction{{ProducerID: 5, FirstOffset: 6}}
+			p.AbortedTransactions = []kmsg.FetchResponseTopicPartitionAbortedTransaction{{ProducerID: 5,
+				FirstOffset: 6}}
 			p.RecordBatches = []byte("records")
 		})
 		got, err := readFetchResponse(body, version)

@@ -25,7 +25,8 @@ var Codecs = map[string]kgo.CompressionCodec{
 
 // CodecTypes are how a batch names its codec.
 var CodecTypes = map[string]kgo.CompressionCodecType{
-	"none": kgo.CodecNone, "gzip": kgo.CodecGzip, "snappy": kgo.CodecSnappy, "lz4": kgo.CodecLz4, "zstd": kgo.CodecZstd,
+	"none": kgo.CodecNone, "gzip": kgo.CodecGzip, "snappy": kgo.CodecSnappy,
+	"lz4": kgo.CodecLz4, "zstd": kgo.CodecZstd,
 }
 
 // EncodeBatch seals a batch as a broker would: length and checksum are right whatever it holds.
