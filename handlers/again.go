@@ -75,11 +75,12 @@ func (p *Processor) transactAgain(ctx context.Context, b *Batch, targets []*regi
 
 // findings are what transactions over the same messages have found out before they were lost.
 type findings struct {
-	failed    map[messageOf]error // messages that cost a transaction
-	apart     map[messageOf]bool  // one of them took a handler's whole time: each is to be handled by itself, in its lane
-	alone     bool                // it is not known which message does: handle them one at a time
-	deferred  bool                // the commit failed: check after each call what would be checked there
-	deadlocks int                 // so many times it was to run again as it is
+	failed map[messageOf]error // messages that cost a transaction
+	// one of them took a handler's whole time: each is to be handled by itself, in its lane
+	apart     map[messageOf]bool
+	alone     bool // it is not known which message does: handle them one at a time
+	deferred  bool // the commit failed: check after each call what would be checked there
+	deadlocks int  // so many times it was to run again as it is
 }
 
 // runTransaction runs a transaction, and anew where it is lost: see again.
@@ -90,9 +91,9 @@ func runTransaction(ctx context.Context, messages int, transaction func(*finding
 	return nil
 }
 
-// again runs a transaction that has failed with err until it is through or fails in a way that only time can mend: anew
-// after a deadlock, and anew, with what was found out, after a handler that cost it. Each loss settles a message or has
-// them handled alone, so that there is an end.
+// again runs a transaction that has failed with err until it is through or fails in a way that only time can mend:
+// anew after a deadlock, and anew, with what was found out, after a handler that cost it. Each loss settles a message
+// or has them handled alone, so that there is an end.
 func again(ctx context.Context, err error, messages int, transaction func(*findings) error) error {
 	known := &findings{failed: map[messageOf]error{}, apart: map[messageOf]bool{}}
 	for left := 2*messages + 7; err != nil; left-- {

@@ -31,7 +31,8 @@ func TestMessagesOfABatchShareTheirAllocations(t *testing.T) {
 		topic)
 	processor, p := s.processor(), s.position(topic)
 	process := func(ms []dedup.Message, want handlers.Result) {
-		got, err := processor.Process(context.Background(), handlers.Batch{Position: p, Next: p.Next + n, Messages: ms})
+		got, err := processor.Process(context.Background(),
+			handlers.Batch{Position: p, Next: p.Next + n, Messages: ms})
 		if err != nil || got != want {
 			t.Fatal(got, err)
 		}

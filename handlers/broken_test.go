@@ -60,7 +60,8 @@ func TestFailuresOfDifferentKindsInOneBatchAreToldApart(t *testing.T) {
 				if named {
 					s.register("h", handlers.Each(handlers.HandlerFunc(broken)))
 				} else {
-					s.register("h", handlers.BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
+					s.register("h", handlers.BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx,
+						ms []dedup.Message) error {
 						for _, m := range ms {
 							if err := broken(ctx, tx, m); err != nil {
 								return err
@@ -80,7 +81,8 @@ func TestFailuresOfDifferentKindsInOneBatchAreToldApart(t *testing.T) {
 				}
 				s.requireResult(handlers.Result{New: len(good), Parked: len(values) - len(good)}, p, ms...)
 				s.requireEffects(good...)
-				require.Equal(t, len(values)-len(good), s.count(`select count(*) from firstseen.parked where attempts = 1 and payload <> 'ok'`))
+				require.Equal(t, len(values)-len(good),
+					s.count(`select count(*) from firstseen.parked where attempts = 1 and payload <> 'ok'`))
 			})
 		}
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/firstseen/firstseen/dedup/failure"
 )
 
-// attempt has a handler handle messages. Where it fails, so many of them as it returns are done and behind a savepoint.
+// attempt has a handler handle messages. Where it fails, so many of them as it returns are done and behind a
+// savepoint.
 type attempt func(ctx context.Context) (kept int, err error)
 
 // attempt hands messages over: to a queue stretches of them, behind each a savepoint, else one. undo has a queue begin

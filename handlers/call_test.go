@@ -21,7 +21,8 @@ import (
 // attempt and nothing else. It gives the failure's text.
 func failing(t *testing.T, misbehave func(ctx context.Context, tx pgx.Tx) error) string {
 	t.Helper()
-	return newStage(t).requireIsolated(handlers.Each(handlers.HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+	return newStage(t).requireIsolated(handlers.Each(handlers.HandlerFunc(func(ctx context.Context,
+		tx pgx.Tx, m dedup.Message) error {
 		if err := leaveEffect(ctx, tx, m); err != nil || m.Offset != 1 {
 			return err
 		}
@@ -74,7 +75,8 @@ func TestPanicIsAnErrorWithItsMessageAndStack(t *testing.T) {
 }
 
 func TestGoexitIsAFailedAttempt(t *testing.T) {
-	for name, exit := range map[string]func(){"goexit": runtime.Goexit, "FailNow": func() { new(testing.T).FailNow() }} {
+	for name, exit := range map[string]func(){"goexit": runtime.Goexit,
+		"FailNow": func() { new(testing.T).FailNow() }} {
 		t.Run(name, func(t *testing.T) {
 			text := failing(t, func(context.Context, pgx.Tx) error { exit(); return nil })
 			require.Contains(t, text, handlers.ErrGoexit.Error())

@@ -27,12 +27,12 @@ const (
 	failingMost, failingFor = 4096, 2 * maxAfter
 )
 
-// circuit tells, in this process, an outage of what a handler needs from a message that it can't handle. It is safe for
-// concurrent use.
+// circuit tells, in this process, an outage of what a handler needs from a message that it can't handle. It is safe
+// for concurrent use.
 //
 // Many failures may be either's: a reset connection, a table that is missing. Such a one is counted as the message's
-// once more other messages have passed, since it was last counted, than are failing. So while nothing passes nothing is
-// counted, and one bad message runs out of attempts while its siblings pass.
+// once more other messages have passed, since it was last counted, than are failing. So while nothing passes nothing
+// is counted, and one bad message runs out of attempts while its siblings pass.
 //
 // It opens when several different messages fail so in a row, and for a detached handler also when most of the last
 // calls have failed in whatever way. While it is open no message is handed over, but one after each pause.
@@ -306,8 +306,8 @@ type awayError struct{ err error }
 func (e *awayError) Error() string { return e.err.Error() }
 func (e *awayError) Unwrap() error { return e.err }
 
-// isAway says of a detached handler's error that it may be an outage's and not the message's: no answer, or a gateway's
-// that got none, or what Webhook says so of.
+// isAway says of a detached handler's error that it may be an outage's and not the message's: no answer, or a
+// gateway's that got none, or what Webhook says so of.
 func isAway(err error) bool {
 	switch failure.Of(err) {
 	case failure.Missing, failure.ReadOnly, failure.Short, failure.Ended, failure.Silent, failure.Away:

@@ -42,8 +42,8 @@ func (r *rig) message(n byte, err error) error {
 
 func (r *rig) states(what string) int { return strings.Count(r.log.String(), what) }
 
-// errFault may be the message's or the receiver's, and is the message's until there are many; errAway is the receiver's
-// unless siblings get through.
+// errFault may be the message's or the receiver's, and is the message's until there are many; errAway is the
+// receiver's unless siblings get through.
 var (
 	errFault = &StatusError{Code: 500}
 	errAway  = &awayError{&StatusError{Code: 503}}
@@ -138,8 +138,10 @@ func TestProbeThatWasNotMadeTellsNothing(t *testing.T) {
 
 func TestWhatTooManyOfAreAnOutage(t *testing.T) {
 	for err, want := range map[error]bool{
-		&StatusError{Code: 500}: true, errAway: true, &StatusError{Code: 409}: false, Unavailable(errors.New("x")): true,
-		ErrHandlerTimeout: true, fmt.Errorf("x: %w", ErrAbandoned): true, errors.New("x"): false, &PanicError{}: false,
+		&StatusError{Code: 500}: true, errAway: true, &StatusError{Code: 409}: false,
+		Unavailable(errors.New("x")): true,
+		ErrHandlerTimeout:            true, fmt.Errorf("x: %w", ErrAbandoned): true,
+		errors.New("x"): false, &PanicError{}: false,
 	} {
 		require.Equal(t, want, isFault(err), "%v", err)
 	}

@@ -129,8 +129,8 @@ func (p *Processor) Handlers(topic string) []string {
 }
 
 // Connections is how many connections the store's pool has to have where so many batches are in a transaction at once:
-// one for each of them and of the lane workers, and as many more as its handler says; for each detached handler one and
-// what its calls take; and one to spare, for all that is asked in between. With fewer, calls that wait for one
+// one for each of them and of the lane workers, and as many more as its handler says; for each detached handler one
+// and what its calls take; and one to spare, for all that is asked in between. With fewer, calls that wait for one
 // another's connections may wait for ever.
 func (p *Processor) Connections(transactions int) int {
 	most, detached := 0, 0

@@ -32,7 +32,8 @@ func (b *bench) remote(does string) BatchHandler {
 // What a trigger meets elsewhere, by dblink say, is not what our own connection has met.
 func TestADeferredTriggerThatMeetsAnOutageElsewhereCostsNoOtherMessage(t *testing.T) {
 	t.Parallel()
-	for code, attempts := range map[string]int{"08001": 0, "08006": 0, "57P01": 0, "57P03": 0, "42P01": 0, "55P03": 1, "40001": 1, "40P01": 1} {
+	for code, attempts := range map[string]int{"08001": 0, "08006": 0, "57P01": 0, "57P03": 0, "42P01": 0,
+		"55P03": 1, "40001": 1, "40P01": 1} {
 		t.Run(code, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)

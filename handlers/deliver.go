@@ -18,10 +18,10 @@ import (
 // Detached handles a message outside of any transaction: a call to another system, or anything slow. What it does
 // happens at least once, and in rare cases more often: hand m.ID on as an idempotency key.
 //
-// At shutdown a call may go on for Config.AbandonAfter; then its context ends. A call that ends with it was no attempt:
-// the next process makes it. The messages that a killed process was at wait for a lease to end, which is the time limit
-// of a call, Config.AbandonAfter and 5 seconds; a call's time limit is Config.HandlerTimeout, or less where the
-// handler is TimeLimited.
+// At shutdown a call may go on for Config.AbandonAfter; then its context ends. A call that ends with it was no
+// attempt: the next process makes it. The messages that a killed process was at wait for a lease to end, which is the
+// time limit of a call, Config.AbandonAfter and 5 seconds; a call's time limit is Config.HandlerTimeout, or less where
+// the handler is TimeLimited.
 type Detached interface {
 	Deliver(ctx context.Context, m dedup.Message) error
 }
@@ -208,8 +208,8 @@ func (d *dispatcher) start(ctx context.Context, call *delivery) {
 	})
 }
 
-// call delivers the message. A call that our own end broke off was no attempt, and one that had to wait for its turn is
-// not made: others may have the lane before it ends.
+// call delivers the message. A call that our own end broke off was no attempt, and one that had to wait for its turn
+// is not made: others may have the lane before it ends.
 func (d *dispatcher) call(ctx context.Context, call *delivery) {
 	came := time.Now()
 	end := d.p.work.begin
@@ -232,7 +232,8 @@ func (d *dispatcher) count(ctx context.Context, call *delivery) (end func()) {
 	attempt, err := d.p.announce(ctx, d.target, call.claim, d.lease, false)
 	if err != nil || attempt.answer == dedup.NothingThere {
 		if ctx.Err() == nil {
-			d.log.Warn("a message that may kill the process is put off: its attempt could not be counted", "error", err)
+			d.log.Warn("a message that may kill the process is put off: "+
+				"its attempt could not be counted", "error", err)
 		}
 		if err != nil {
 			return func() {}

@@ -39,7 +39,8 @@ func TestCallsThatAShutdownBreaksOffAreMadeByTheNextProcess(t *testing.T) {
 func TestACallThatEndsInTimeAfterShutdownIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	b, c, release := newBench(t), &calls{}, make(chan struct{})
-	p := b.processor(nil, Registration{Name: "hook", Detached: c.noting(func(ctx context.Context, _ dedup.Message) error {
+	p := b.processor(nil, Registration{Name: "hook", Detached: c.noting(func(ctx context.Context,
+		_ dedup.Message) error {
 		select {
 		case <-release:
 			return nil
@@ -133,7 +134,8 @@ func TestDetachedHandlersThatPanicExitOrHangCostAnAttempt(t *testing.T) {
 	lanes(t, p)
 	b.process(p, b.messages("k=v"))
 	b.delivered(1)
-	require.Equal(t, 2, b.count(`select attempts from firstseen.inbox`), "not those that hung: all that was called did")
+	require.Equal(t, 2, b.count(`select attempts from firstseen.inbox`),
+		"not those that hung: all that was called did")
 }
 
 func TestACallThatHangsCostsAttemptsWhileItsSiblingsPass(t *testing.T) {

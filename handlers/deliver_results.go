@@ -8,9 +8,9 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 )
 
-// writeDown settles the calls that have ended, and gives back the lanes of those that were not made. What Postgres does
-// not take now stays for the next time, until its lease ends: then another worker may have the lane, and the message is
-// delivered again.
+// writeDown settles the calls that have ended, and gives back the lanes of those that were not made. What Postgres
+// does not take now stays for the next time, until its lease ends: then another worker may have the lane, and the
+// message is delivered again.
 func (d *dispatcher) writeDown(ctx context.Context) error {
 	d.ended = slices.DeleteFunc(d.ended, d.isOver)
 	if len(d.ended) == 0 {

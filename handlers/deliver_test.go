@@ -29,8 +29,8 @@ func lanes(t testing.TB, p *Processor) (stop func()) {
 // delivered waits until nothing is parked any more.
 func (b *bench) delivered(n int) {
 	b.t.Helper()
-	require.Eventually(b.t, func() bool { return b.count(`select count(*) from firstseen.parked`) == 0 }, 60*time.Second,
-		5*time.Millisecond)
+	require.Eventually(b.t, func() bool { return b.count(`select count(*) from firstseen.parked`) == 0 },
+		60*time.Second, 5*time.Millisecond)
 	require.Equal(b.t, n, b.count(`select count(*) from firstseen.inbox`))
 	require.Zero(b.t, b.count(`select count(*) from firstseen.lanes`))
 }
@@ -167,7 +167,8 @@ func TestNoTransactionIsOpenDuringACall(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	closed := false
-	p := b.processor(nil, Registration{Name: "hook", Detached: DetachedFunc(func(context.Context, dedup.Message) error {
+	p := b.processor(nil, Registration{Name: "hook", Detached: DetachedFunc(func(context.Context,
+		dedup.Message) error {
 		for end := time.Now().Add(10 * time.Second); !closed && time.Now().Before(end); time.Sleep(time.Millisecond) {
 			closed = b.count(`select count(*) from pg_stat_activity
 				where datname = current_database() and pid <> pg_backend_pid() and xact_start < now()`) == 0

@@ -66,7 +66,8 @@ func classify(ctx context.Context, err error, disconnected bool) kind {
 	switch {
 	case ctx.Err() != nil, errors.Is(err, dedup.ErrNoAnswer), errors.Is(err, ErrNoConnection):
 		return ofInfrastructure
-	case errors.As(err, new(*permanentError)), errors.As(err, new(*unavailableError)), errors.As(err, new(*PanicError)),
+	case errors.As(err, new(*permanentError)), errors.As(err, new(*unavailableError)),
+		errors.As(err, new(*PanicError)),
 		errors.Is(err, ErrGoexit), errors.Is(err, ErrHandlerTimeout), errors.Is(err, dedup.ErrAborted),
 		errors.Is(err, dedup.ErrEnded), errors.Is(err, dedup.ErrBusy), errors.Is(err, dedup.ErrNotYours):
 		return ofHandler

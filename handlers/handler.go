@@ -11,7 +11,7 @@
 //	handler.go, queue.go, sql.go              the kinds of handlers
 //	registry.go, config.go                    which handlers a topic has; what a Processor is made of
 //	batch.go, processor.go                    a batch: accept, handle, commit. Where nothing fails that is all
-//	entries.go, call.go                       its messages laid out for each handler; a call, whatever the handler does
+//	entries.go, call.go                       its messages laid out by handler; a call, whatever the handler does
 //	totals.go, telemetry.go                   what became of them: counts, metrics, traces
 //	errors.go, retry.go, circuit.go           what an error means, when the next attempt is, what is an outage
 //	isolate.go, plan.go, pace.go, verdict.go  after a failure: which message it was, and what becomes of it

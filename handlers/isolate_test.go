@@ -143,7 +143,8 @@ func (b *bench) drain(p *Processor) {
 			return
 		}
 		if time.Now().After(end) {
-			b.t.Fatalf("the lanes did not drain: %s", b.text(`select string_agg(l::text, E'\n') from firstseen.lanes l`))
+			b.t.Fatalf("the lanes did not drain: %s",
+				b.text(`select string_agg(l::text, E'\n') from firstseen.lanes l`))
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -156,10 +157,12 @@ func (b *bench) requireWhole(messages int) {
 	require.Equal(b.t, messages, b.count(`select count(distinct (scope_id, message_id)) from (
 		select scope_id, message_id from firstseen.inbox union all select scope_id, message_id from firstseen.parked
 		union all select scope_id, message_id from firstseen.dead_letters) m`), "messages that are somewhere")
-	require.Equal(b.t, messages, b.count(`select (select count(*) from firstseen.inbox) + (select count(*) from firstseen.parked)
+	require.Equal(b.t, messages,
+		b.count(`select (select count(*) from firstseen.inbox) + (select count(*) from firstseen.parked)
 		+ (select count(*) from firstseen.dead_letters)`), "places that messages are in")
 	require.Zero(b.t, b.count(`select count(*) from firstseen.parked p
-		where not exists (select from firstseen.lanes l where l.scope_id = p.scope_id and l.lane = p.lane)`), "parked messages without a lane")
+		where not exists (select from firstseen.lanes l where l.scope_id = p.scope_id and l.lane = p.lane)`),
+		"parked messages without a lane")
 	require.Zero(b.t, b.count(`select count(*) from firstseen.unsealed`))
 }
 
@@ -269,7 +272,8 @@ func TestWhateverAHandlerDoesOnlyItsMessageAndThoseBehindItWait(t *testing.T) {
 				b.exec(`create table parent (id int primary key);
 					create table child (parent int references parent deferrable initially deferred)`)
 				h := newObedient("h")
-				p := b.processor(nil, Registration{Name: "h", Handler: wrap(h), Retry: Retry{Base: time.Hour, Cap: time.Hour}})
+				p := b.processor(nil,
+					Registration{Name: "h", Handler: wrap(h), Retry: Retry{Base: time.Hour, Cap: time.Hour}})
 				ms := b.messages("a=ok", "b=ok", "k="+what, "c=ok", "k=ok", "d=ok", "=ok", "k=ok")
 				result := b.process(p, ms)
 				b.requireWhole(8)
@@ -277,7 +281,8 @@ func TestWhateverAHandlerDoesOnlyItsMessageAndThoseBehindItWait(t *testing.T) {
 				if what == "permanent" {
 					dead = 1
 					require.Equal(t, Result{New: 7, Dead: 1}, result)
-					require.Equal(t, "permanent 1", b.text(`select reason || ' ' || attempts from firstseen.dead_letters`))
+					require.Equal(t, "permanent 1",
+						b.text(`select reason || ' ' || attempts from firstseen.dead_letters`))
 				} else {
 					require.Equal(t, Result{New: 5, Parked: 3}, result)
 					attempts := 1
@@ -285,7 +290,8 @@ func TestWhateverAHandlerDoesOnlyItsMessageAndThoseBehindItWait(t *testing.T) {
 						attempts = 0
 					}
 					require.Equal(t, fmt.Sprint("2/", attempts, " 4/0 7/0"),
-						b.text(`select string_agg("offset" || '/' || attempts, ' ' order by "offset") from firstseen.parked`))
+						b.text(
+							`select string_agg("offset" || '/' || attempts, ' ' order by "offset") from firstseen.parked`))
 					require.Equal(t, 1, b.count(`select count(*) from firstseen.lanes where due_at > now()`))
 				}
 				b.requireOnce(7 - b.count(`select 2 * count(*) from firstseen.lanes`))
@@ -397,8 +403,10 @@ func TestFunctionInPostgresIsHalvedUntilOnlyTheBadMessageIsLeft(t *testing.T) {
 			ms := b.messages("a={}", "b={}", `c={"a":"x\u0000y"}`, "d={}", "e={}", `f={"a":"x\u0000y"}`, "c={}")
 			require.Equal(t, Result{New: 4, Parked: 3}, b.process(p, ms))
 			b.requireOnce(4)
-			require.Equal(t, "2 5", b.text(`select string_agg("offset"::text, ' ' order by "offset") from firstseen.parked where attempts = 1`))
-			require.Equal(t, `{"a":"x\u0000y"}`, b.text(`select convert_from(payload, 'UTF8') from firstseen.parked where "offset" = 2`))
+			require.Equal(t, "2 5", b.text(
+				`select string_agg("offset"::text, ' ' order by "offset") from firstseen.parked where attempts = 1`))
+			require.Equal(t, `{"a":"x\u0000y"}`,
+				b.text(`select convert_from(payload, 'UTF8') from firstseen.parked where "offset" = 2`))
 		})
 	}
 }
@@ -470,12 +478,14 @@ func TestDeadlockRunsAgainAndAfterThreeIsTheHandlersFailure(t *testing.T) {
 		most, _ := strconv.Atoi(code)
 		locked := HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 			if string(m.Value) == "deadlock" && h.try(m.ID) <= most {
-				_, err := tx.Exec(ctx, `do $$ begin raise exception 'deadlock detected' using errcode = '40P01'; end $$`)
+				_, err := tx.Exec(ctx,
+					`do $$ begin raise exception 'deadlock detected' using errcode = '40P01'; end $$`)
 				return fmt.Errorf("wrapped: %w", err)
 			}
 			return h.Handle(ctx, tx, m)
 		})
-		p := b.processor(nil, Registration{Name: "h", Handler: Each(locked), Retry: Retry{Base: time.Hour, Cap: time.Hour}})
+		p := b.processor(nil,
+			Registration{Name: "h", Handler: Each(locked), Retry: Retry{Base: time.Hour, Cap: time.Hour}})
 		require.Equal(t, want, b.process(p, b.messages("a=ok", "b=deadlock", "c=ok")))
 		b.requireOnce(want.New)
 	}
@@ -502,9 +512,11 @@ func TestHandlerTimeouts(t *testing.T) {
 				}
 				return h.Handle(ctx, tx, m)
 			})
-			p := b.processor(func(c *Config) { c.HandlerTimeout, c.AbandonAfter = 300*time.Millisecond, 100*time.Millisecond },
+			p := b.processor(
+				func(c *Config) { c.HandlerTimeout, c.AbandonAfter = 300*time.Millisecond, 100*time.Millisecond },
 				Registration{Name: "h", Handler: Each(slow), Retry: Retry{Base: time.Hour, Cap: time.Hour}})
-			require.Equal(t, Result{New: 4, Parked: 1}, b.process(p, b.messages("a=ok", "b=ok", "c=sleep", "d=ok", "e=ok")))
+			require.Equal(t, Result{New: 4, Parked: 1},
+				b.process(p, b.messages("a=ok", "b=ok", "c=sleep", "d=ok", "e=ok")))
 			b.requireOnce(4)
 			require.Equal(t, "2 1", b.text(`select "offset" || ' ' || attempts from firstseen.parked`))
 		})
@@ -519,7 +531,8 @@ func TestABatchThatIsTooSlowAltogetherCostsNobodyAnAttempt(t *testing.T) {
 		time.Sleep(150 * time.Millisecond)
 		return h.Handle(ctx, tx, m)
 	})
-	p := b.processor(func(c *Config) { c.HandlerTimeout = 2 * time.Second }, Registration{Name: "h", Handler: Each(slow)})
+	p := b.processor(func(c *Config) { c.HandlerTimeout = 2 * time.Second },
+		Registration{Name: "h", Handler: Each(slow)})
 	texts := make([]string, 16)
 	for i := range texts {
 		texts[i] = fmt.Sprint(i, "=ok")

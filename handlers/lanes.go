@@ -105,8 +105,8 @@ func (p *pause) lengthen(least time.Duration) {
 	p.until = time.Now().Add(p.length)
 }
 
-// workLanes claims due lanes of one handler and takes them through one transaction; lanes that are set apart, and those
-// that were claimed before and got nowhere, each through its own. It returns how many there were.
+// workLanes claims due lanes of one handler and takes them through one transaction; lanes that are set apart, and
+// those that were claimed before and got nowhere, each through its own. It returns how many there were.
 func (p *Processor) workLanes(ctx context.Context, target *registered) (int, error) {
 	p.work.settled(target, laneOf{}) // what others have settled
 	circuit := p.circuits[target]
@@ -208,8 +208,8 @@ func pointers(entries []dedup.Entry) []*dedup.Entry {
 	return ps
 }
 
-// wakes are rung when something was parked that is due: one bell for the workers of attached handlers, and one for each
-// detached handler, so that none takes another's.
+// wakes are rung when something was parked that is due: one bell for the workers of attached handlers, and one for
+// each detached handler, so that none takes another's.
 type wakes struct {
 	attached chan struct{}
 	detached map[*registered]chan struct{}

@@ -132,7 +132,8 @@ func TestAFailureThatCostsTheLaneWorkersTransactionIsKept(t *testing.T) {
 			n, err := p.workLanes(t.Context(), p.attached()[0])
 			require.NoError(t, err)
 			require.Equal(t, 3, n)
-			require.Equal(t, "0/2 2/0", b.text(`select string_agg("offset" || '/' || attempts, ' ' order by "offset") from firstseen.parked`))
+			require.Equal(t, "0/2 2/0",
+				b.text(`select string_agg("offset" || '/' || attempts, ' ' order by "offset") from firstseen.parked`))
 			claims := 0
 			if what == "ignore" {
 				claims = 1 // it is tried by itself from now on
@@ -193,7 +194,8 @@ func TestOneHandlersTroubleDoesNotStopAnothersLanes(t *testing.T) {
 	defer stop()
 	require.Eventually(t, func() bool { return b.count(`select count(*) from effects`) == 1 }, 60*time.Second,
 		10*time.Millisecond)
-	require.Zero(t, b.count(`select count(*) from firstseen.inbox i join firstseen.scopes s using (scope_id) where s.handler = 'a'`))
+	require.Zero(t, b.count(
+		`select count(*) from firstseen.inbox i join firstseen.scopes s using (scope_id) where s.handler = 'a'`))
 }
 
 func TestSuspectsAttemptIsCountedBeforeTheCallAndOnlyADeathKeepsIt(t *testing.T) {
@@ -222,7 +224,8 @@ func TestSuspectsAttemptIsCountedBeforeTheCallAndOnlyADeathKeepsIt(t *testing.T)
 	fail = Unavailable(errTold)
 	claim()
 	require.Equal(t, 2, counted)
-	require.Equal(t, "1 unavailable 0", b.text(`select attempts || ' ' || reason || ' ' || claims from firstseen.parked join firstseen.lanes using (lane)`))
+	require.Equal(t, "1 unavailable 0", b.text(
+		`select attempts || ' ' || reason || ' ' || claims from firstseen.parked join firstseen.lanes using (lane)`))
 
 	_, err := b.pool.Exec(t.Context(), `update firstseen.parked set attempts = attempts + 4, reason = 'killed'`)
 	require.NoError(t, err) // it died in four calls: that is as often as it may
@@ -316,7 +319,8 @@ func TestALaneThatIsBeingAddedToIsNotRemoved(t *testing.T) {
 		_, err = tx.Exec(t.Context(), sql)
 		require.NoError(t, err)
 	}
-	for end := time.Now().Add(3 * time.Second); b.count(`select count(*) from effects`) == 0 && time.Now().Before(end); {
+	end := time.Now().Add(3 * time.Second)
+	for b.count(`select count(*) from effects`) == 0 && time.Now().Before(end) {
 		_, err = p.workLanes(t.Context(), p.attached()[0])
 		require.NoError(t, err)
 	}
@@ -331,7 +335,8 @@ func TestAStoppedWorkerGivesItsLanesBack(t *testing.T) {
 	b := newBench(t)
 	h := newObedient("h")
 	inside := make(chan struct{})
-	reg := Registration{Name: "h", Handler: Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+	reg := Registration{Name: "h", Handler: Each(HandlerFunc(func(ctx context.Context,
+		tx pgx.Tx, m dedup.Message) error {
 		switch h.try(m.ID) {
 		case 1:
 			return errTold
@@ -360,7 +365,8 @@ func TestLanesUnderLoad(t *testing.T) {
 	other, err := dedup.Open(t.Context(), deduptest.OpenPool(t, b.dsn, nil), dedup.Config{Inbox: "test"})
 	require.NoError(t, err)
 	h := newObedient("h")
-	reg := Registration{Name: "h", Handler: Each(h), Retry: Retry{Base: 4 * time.Millisecond, Cap: 20 * time.Millisecond}}
+	reg := Registration{Name: "h", Handler: Each(h),
+		Retry: Retry{Base: 4 * time.Millisecond, Cap: 20 * time.Millisecond}}
 	one, two := b.processor(nil, reg), b.processor(func(c *Config) { c.Store = other }, reg)
 	stop := runLanes(one, two)
 
@@ -418,7 +424,8 @@ func TestCommitThatAHandlerSendsFromALaneRepeatsNothing(t *testing.T) {
 					if tries++; tries == 1 {
 						return errTold
 					}
-					_, err := tx.Exec(ctx, `insert into effects (handler, message_id, key, "offset") values ('h', $1, $2, $3)`,
+					_, err := tx.Exec(ctx,
+						`insert into effects (handler, message_id, key, "offset") values ('h', $1, $2, $3)`,
 						m.ID, string(m.Key), m.Offset)
 					if tries == 2 {
 						_, _ = tx.Conn().PgConn().Exec(ctx, sql).ReadAll()

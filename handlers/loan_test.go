@@ -69,8 +69,8 @@ func TestCallsUnderWayCountOnTheMemory(t *testing.T) {
 	require.Eventually(t, func() bool { return account.Used() == 0 }, 30*time.Second, 10*time.Millisecond)
 }
 
-// requireLaneGivenBack parks a message with headers, and finds that its lane is given back while so much of the memory is
-// taken.
+// requireLaneGivenBack parks a message with headers, and finds that its lane is given back while so much of the memory
+// is taken.
 func requireLaneGivenBack(t *testing.T, limit, taken int, headers ...dedup.Header) {
 	t.Helper()
 	b := newBench(t)

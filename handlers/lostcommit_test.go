@@ -59,7 +59,8 @@ func TestAnnouncementWhoseAnswerIsLostAgainAndAgainCostsNoAttempt(t *testing.T) 
 	s.register("h", effect("h"))
 	p, ids := s.position("orders"), newIDs(1)
 	processor := s.processor()
-	result, err := processor.Process(t.Context(), handlers.Batch{Position: p, Next: 1, Messages: messages(p, ids...), Apart: true})
+	result, err := processor.Process(t.Context(),
+		handlers.Batch{Position: p, Next: 1, Messages: messages(p, ids...), Apart: true})
 	require.NoError(t, err)
 	require.Equal(t, handlers.Result{Parked: 1}, result)
 

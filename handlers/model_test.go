@@ -295,13 +295,15 @@ func (m *model) check(t *rapid.T) {
 			return fmt.Errorf("message %s is in two places", id)
 		}
 		if found[id] = state; state != "inbox" && attempts != m.attempts[id] {
-			return fmt.Errorf("%s message %s, %s, has %d attempts, not %d", state, id, m.sick[id], attempts, m.attempts[id])
+			return fmt.Errorf("%s message %s, %s, has %d attempts, not %d",
+				state, id, m.sick[id], attempts, m.attempts[id])
 		}
 		return nil
 	})
 	require.NoError(t, err)
 	require.Equal(t, m.states, found)
-	require.Equal(t, len(m.lanes), m.b.count(`select count(*) from firstseen.lanes where topic = $1`, m.topic), "lanes")
+	require.Equal(t, len(m.lanes),
+		m.b.count(`select count(*) from firstseen.lanes where topic = $1`, m.topic), "lanes")
 	require.Zero(t, m.b.count(`select count(*) from firstseen.parked p where topic = $1
 		and not exists (select from firstseen.lanes l where l.scope_id = p.scope_id and l.lane = p.lane)`, m.topic))
 	require.Equal(t, len(slices.DeleteFunc(slices.Collect(maps.Values(found)),
@@ -346,8 +348,10 @@ func (m *model) finish(t *rapid.T) {
 		}
 	}
 	m.check(t)
-	require.Zero(t, m.b.count(`select count(*) from (select "offset" < lag("offset") over (partition by key order by seq) as back
-		from effects where handler = $1 and key <> '') e where back`, m.topic), "effects out of order within their key")
+	require.Zero(t,
+		m.b.count(`select count(*) from (select "offset" < lag("offset") over (partition by key order by seq) as back
+		from effects where handler = $1 and key <> '') e where back`,
+			m.topic), "effects out of order within their key")
 }
 
 func TestModelOfBatchesLanesAndCrashes(t *testing.T) {

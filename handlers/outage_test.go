@@ -44,8 +44,8 @@ func (l *lockedLog) count(text string) int {
 
 func (l *lockedLog) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// app is where a handler in SQL puts its effects, and the function, which siblings share with messages that are told to
-// do something else.
+// app is where a handler in SQL puts its effects, and the function, which siblings share with messages that are told
+// to do something else.
 const app = `create schema app;
 	create table app.ledger (seq bigint generated always as identity, key text, "offset" bigint);
 	create function app.book(m firstseen.message) returns void language plpgsql as $$
@@ -63,13 +63,15 @@ func TestADeploymentInTheWrongOrderSpendsNoAttemptAndGoesOnByItself(t *testing.T
 	for name, c := range map[string]struct{ breaks, mends, reason string }{
 		"right": {`revoke insert on app.ledger from LOGIN`, grants, "permission denied for table ledger"},
 		"usage": {`revoke usage on schema app from LOGIN`, grants, "permission denied for schema app"},
-		"call":  {`revoke execute on function app.book from public, LOGIN`, grants, "permission denied for function book"},
+		"call": {`revoke execute on function app.book from public, LOGIN`, grants,
+			"permission denied for function book"},
 		"table": {`alter table app.ledger rename to old`, `alter table app.old rename to ledger`,
 			"\"app.ledger\" does not exist"},
 		"column": {`alter table app.ledger rename key to old`, `alter table app.ledger rename old to key`,
 			"column \"key\""},
-		"function": {`alter function app.book rename to old`, `alter function app.old rename to book`, "function app.book"},
-		"schema":   {`alter schema app rename to old`, `alter schema old rename to app`, "schema \"app\""},
+		"function": {`alter function app.book rename to old`,
+			`alter function app.old rename to book`, "function app.book"},
+		"schema": {`alter schema app rename to old`, `alter schema old rename to app`, "schema \"app\""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, log := newBench(t), &lockedLog{}
@@ -93,13 +95,14 @@ func TestADeploymentInTheWrongOrderSpendsNoAttemptAndGoesOnByItself(t *testing.T
 			for range 3 {
 				require.Equal(t, Result{Parked: 20}, b.process(p, b.messages(texts...)))
 			}
-			require.Eventually(t, func() bool { return log.count("handler failed") >= 8 }, time.Minute, time.Millisecond,
-				"it is tried")
+			require.Eventually(t, func() bool { return log.count("handler failed") >= 8 },
+				time.Minute, time.Millisecond, "it is tried")
 			require.Len(t, p.Holds().List(), 1)
 			require.Equal(t, holds.Deployment, p.Holds().List()[0].Code)
 			require.Contains(t, p.Holds().List()[0].Reason, c.reason)
 			require.Equal(t, 60, b.count(`select count(*) from firstseen.parked where attempts = 0`))
-			require.Positive(t, b.count(`select count(*) from firstseen.parked where reason = 'unavailable' and error like '%SQLSTATE%'`))
+			require.Positive(t, b.count(
+				`select count(*) from firstseen.parked where reason = 'unavailable' and error like '%SQLSTATE%'`))
 			require.Zero(t, b.count(`select count(*) from firstseen.dead_letters`))
 
 			b.exec(with(c.mends))
@@ -127,7 +130,8 @@ func TestAMessageThatAloneMeetsADeploymentsCodeRunsOutOfAttempts(t *testing.T) {
 	require.Eventually(t, func() bool {
 		siblings++
 		require.Equal(t, Result{New: 1}, b.process(p, b.messages(fmt.Sprintf("s%d=v", siblings))), "no sibling waits")
-		return b.count(`select count(*) from firstseen.dead_letters where reason = 'attempts_exhausted' and attempts = 3`) == 1
+		return b.count(
+			`select count(*) from firstseen.dead_letters where reason = 'attempts_exhausted' and attempts = 3`) == 1
 	}, time.Minute, time.Millisecond)
 	require.Equal(t, siblings, b.count(`select count(*) from app.ledger`))
 	require.Empty(t, p.Holds().List())

@@ -39,11 +39,12 @@ func same(a, b dedup.Pause) bool {
 	return a.Kind == b.Kind && a.Topic == b.Topic && a.Partition == b.Partition && a.Handler == b.Handler
 }
 
-// Pauses are what operators have paused in the inbox, as last looked up: see LookUpPauses. Nobody may change the slice.
+// Pauses are what operators have paused in the inbox, as last looked up: see LookUpPauses. Nobody may change the
+// slice.
 func (p *Processor) Pauses() []dedup.Pause { return p.pauses.get().list }
 
-// Paused says whether a partition is to rest, because it or its topic is paused. When that may have changed, changed is
-// closed.
+// Paused says whether a partition is to rest, because it or its topic is paused. When that may have changed, changed
+// is closed.
 func (p *Processor) Paused(topic string, partition int32) (is bool, changed <-chan struct{}) {
 	now := p.pauses.get()
 	return len(now.list) > 0 && now.has(dedup.Pause{Kind: dedup.PauseTopic, Topic: topic},

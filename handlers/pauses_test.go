@@ -62,7 +62,8 @@ func TestPausedHandlersMessagesWaitInTheirLanesAndItsSiblingGoesOn(t *testing.T)
 	require.Zero(t, s.count(`select count(*) from firstseen.inbox where attempts > 0`))
 	require.Zero(t, s.count(`select count(*) from (select e."offset" < lag(e."offset") over (partition by i.key order by e.seq) as back
 		from effects e join firstseen.inbox i using (message_id) join firstseen.scopes c using (scope_id)
-		where e.handler = 'paused' and c.handler = 'paused' and i.key is not null) e where back`), "effects out of order within their key")
+		where e.handler = 'paused' and c.handler = 'paused' and i.key is not null) e where back`),
+		"effects out of order within their key")
 
 	process() // not parked any more
 	require.Equal(t, 12, s.effects("paused"))

@@ -51,7 +51,8 @@ func (c *call) culprit(cause error) int {
 	}
 	for _, s := range c.stretches {
 		for i := s.from; i < s.to; i++ {
-			if m := c.entries[i].Message; m.Topic == about.Topic && m.Partition == about.Partition && m.Offset == about.Offset {
+			if m := c.entries[i].Message; m.Topic == about.Topic && m.Partition == about.Partition &&
+				m.Offset == about.Offset {
 				return i
 			}
 		}
@@ -108,7 +109,8 @@ func (s *isolation) limits() (messages, length, stretches int) {
 	return unlimited, s.pace.call(), 1
 }
 
-// passesOver says whether an entry is left out of a call. waiting has the lanes of those that were, and will be parked.
+// passesOver says whether an entry is left out of a call. waiting has the lanes of those that were, and will be
+// parked.
 func (s *isolation) passesOver(e *dedup.Entry, waiting map[laneOf]bool) bool {
 	if v := s.verdict(e); v != nil {
 		if v.entry.State == dedup.Parked {

@@ -57,8 +57,8 @@ func (p *Processor) transact(ctx context.Context, b *Batch, targets []*registere
 	if err != nil {
 		return Result{}, err
 	}
-	tx, err := p.accept(ctx, &dedup.Batch{Position: b.Position, Next: b.Next, LeaderEpoch: b.LeaderEpoch, Entries: entries,
-		Replayed: b.Replayed})
+	tx, err := p.accept(ctx, &dedup.Batch{Position: b.Position, Next: b.Next, LeaderEpoch: b.LeaderEpoch,
+		Entries: entries, Replayed: b.Replayed})
 	if err != nil {
 		return Result{}, err
 	}
@@ -72,7 +72,8 @@ func (p *Processor) transact(ctx context.Context, b *Batch, targets []*registere
 			return Result{}, err
 		}
 		r := &runs[i]
-		*r = run{p: p, tx: tx, target: target, pace: &target.pace, all: b.Messages, unkept: unkept || joined, known: known}
+		*r = run{p: p, tx: tx, target: target, pace: &target.pace,
+			all: b.Messages, unkept: unkept || joined, known: known}
 		if err := r.handle(ctx, todo); err != nil {
 			return Result{}, err
 		}
@@ -140,8 +141,8 @@ type run struct {
 	away  map[messageOf]error // what failed as in an outage, and is settled
 }
 
-// handle brings every entry to a state: the handler is called with all of them, and they are processed. Where it fails,
-// or has failed lately, isolate.go goes on. An error means that the transaction must be rolled back.
+// handle brings every entry to a state: the handler is called with all of them, and they are processed. Where it
+// fails, or has failed lately, isolate.go goes on. An error means that the transaction must be rolled back.
 func (r *run) handle(ctx context.Context, entries []*dedup.Entry) (err error) {
 	if len(entries) == 0 {
 		return nil

@@ -95,7 +95,8 @@ func TestSameIDInTwoTenantsRunsTwice(t *testing.T) {
 	}
 	s.requireResult(handlers.Result{New: 4, Duplicates: 1}, p, ms...)
 	require.Equal(t, 3, s.count(`select count(*) from effects where message_id = $1`, id))
-	require.Equal(t, 3, s.count(`select count(distinct tenant) from firstseen.inbox join firstseen.scopes using (scope_id)`))
+	require.Equal(t, 3,
+		s.count(`select count(distinct tenant) from firstseen.inbox join firstseen.scopes using (scope_id)`))
 }
 
 func TestSecondCopyInOneBatchRunsHandlerOnce(t *testing.T) {
@@ -127,7 +128,8 @@ func TestMessageWithoutAnIDIsADeadLetterAndReachesNoHandler(t *testing.T) {
 		"replayed, it is the same dead letter")
 	var got dedup.Message
 	var headers []byte
-	require.NoError(t, s.admin.QueryRow(t.Context(), `select message_id, reason, topic, "partition", "offset", key, payload, headers
+	require.NoError(t, s.admin.QueryRow(t.Context(),
+		`select message_id, reason, topic, "partition", "offset", key, payload, headers
 		from firstseen.dead_letters`).Scan(&got.ID, &got.Reason, &got.Topic, &got.Partition, &got.Offset,
 		&got.Key, &got.Value, &headers))
 	require.True(t, bytes.Equal(headers, dedup.AppendHeaders(nil, dead.Headers)))
@@ -138,7 +140,8 @@ func TestMessageWithoutAnIDIsADeadLetterAndReachesNoHandler(t *testing.T) {
 func TestBatchOfDeadLettersCallsNoHandler(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	s.register("h", handlers.BatchHandlerFunc(func(context.Context, pgx.Tx, []dedup.Message) error { panic("called") }))
+	s.register("h",
+		handlers.BatchHandlerFunc(func(context.Context, pgx.Tx, []dedup.Message) error { panic("called") }))
 	p := s.position("orders")
 	ms := messages(p, newIDs(2)...)
 	for i := range ms {

@@ -155,8 +155,8 @@ func (p *pipeline) send(ctx context.Context, tx pgx.Tx) (kept int, err error) {
 	return kept, cmp.Or(err, results.Close()) // Close repeats the first error
 }
 
-// read names the message that a statement failed for. Where the time is over it names none: Postgres holds answers back
-// until there are many, so the message that is waited for may be through already.
+// read names the message that a statement failed for. Where the time is over it names none: Postgres holds answers
+// back until there are many, so the message that is waited for may be through already.
 func (p *pipeline) read(ctx context.Context, results pgx.BatchResults) (kept int, err error) {
 	handled, statements := 0, p.batch.QueuedQueries
 	if p.undo {
@@ -222,8 +222,8 @@ type undoError struct{ err error }
 func (e *undoError) Error() string { return e.err.Error() }
 func (e *undoError) Unwrap() error { return e.err }
 
-// takeBack undoes what Postgres has run behind the last savepoint that is kept, where it was somebody else who found it
-// wrong: a function that was given a result.
+// takeBack undoes what Postgres has run behind the last savepoint that is kept, where it was somebody else who found
+// it wrong: a function that was given a result.
 func (p *pipeline) takeBack(ctx context.Context, tx pgx.Tx) error {
 	if p.behind == 0 && tx.Conn().PgConn().TxStatus() != 'T' {
 		return nil

@@ -95,12 +95,14 @@ func (b *bench) requireEffects(n int, but ...int) {
 			want = append(want, fmt.Sprint(i), fmt.Sprint(i))
 		}
 	}
-	require.Equal(b.t, strings.Join(want, " "), b.text(`select coalesce(string_agg("offset"::text, ' ' order by seq), '') from effects`))
+	require.Equal(b.t, strings.Join(want, " "),
+		b.text(`select coalesce(string_agg("offset"::text, ' ' order by seq), '') from effects`))
 }
 
 func (b *bench) parked() string {
 	b.t.Helper()
-	return b.text(`select coalesce(string_agg("offset" || '/' || attempts, ' ' order by "offset"), '') from firstseen.parked`)
+	return b.text(
+		`select coalesce(string_agg("offset" || '/' || attempts, ' ' order by "offset"), '') from firstseen.parked`)
 }
 
 func TestAQueueHandlesAgainOnlyWhatLiesBetweenTheLastSavepointAndACulprit(t *testing.T) {
@@ -134,7 +136,8 @@ func TestAQueueHandlesAgainOnlyWhatLiesBetweenTheLastSavepointAndACulprit(t *tes
 }
 
 func TestAQueuesFailuresKeepTheOrderOfTheirKeyAcrossStretches(t *testing.T) {
-	texts := []string{"a=ok", "k=bad", "k=ok", "b=ok", "c=ok", "k=bad", "d=ok", "e=bad", "f=ok", "e=ok", "k=ok", "g=ok"}
+	texts := []string{"a=ok", "k=bad", "k=ok", "b=ok", "c=ok", "k=bad", "d=ok", "e=bad",
+		"f=ok", "e=ok", "k=ok", "g=ok"}
 	b, p, _ := queueing(t, 16, later)
 	require.Equal(t, Result{New: 6, Parked: 6}, b.process(p, b.messages(texts...)))
 	b.requireEffects(12, 1, 2, 5, 7, 9, 10)
@@ -157,7 +160,8 @@ func TestACulpritWaitsWithoutAnAttemptBehindOneOfItsKeyThatFailedSince(t *testin
 // found.
 var ofQueues = []string{"sql:commit", "bad", "error", "panic", "type", "sql:select no_such_column",
 	"sql:insert into effects (nothing) values (1)",
-	"sql:savepoint firstseen_handler; select 1/0", "sql:savepoint sp_1; insert into effects default values; select 1/0",
+	"sql:savepoint firstseen_handler; select 1/0",
+	"sql:savepoint sp_1; insert into effects default values; select 1/0",
 	"sql:rollback", "sql:rollback; begin", "sql:rollback to savepoint sp_1", "sql:insert into child values (1)",
 	"sql:do $$begin raise exception 'no' using errcode = 'AP001'; end$$"}
 
@@ -350,7 +354,8 @@ func TestAFailureCostsAQueueOneRoundTrip(t *testing.T) {
 // asking is a queue whose statements' results are looked at: of messages that say so they are refused.
 func asking(b *pgx.Batch, m dedup.Message) error {
 	insert := func(note string) *pgx.QueuedQuery {
-		return b.Queue(`insert into effects (handler, message_id, key, "offset") values ('h', $1, $2, $3) returning seq`,
+		return b.Queue(
+			`insert into effects (handler, message_id, key, "offset") values ('h', $1, $2, $3) returning seq`,
 			m.ID, note, m.Offset)
 	}
 	look := func(seq int64) error {
@@ -409,7 +414,8 @@ func TestResultsOfQueuedStatementsAreLookedAtAndRefusedForTheirMessageOnly(t *te
 				b := newBench(t)
 				p := b.processor(nil, Registration{Name: "h", Handler: Queue(QueuedFunc(asking)), Retry: later})
 				p.cfg.Handlers.all[0].pace.apart = apart
-				require.Equal(t, Result{New: 12 - len(others), Parked: len(others)}, b.process(p, b.values(12, others)))
+				require.Equal(t, Result{New: 12 - len(others), Parked: len(others)},
+					b.process(p, b.values(12, others)))
 				b.requireEffects(12, slices.Collect(maps.Keys(others))...)
 				b.requireWhole(12)
 				require.Equal(t, len(others), b.count(`select coalesce(sum(attempts), 0) from firstseen.parked`))

@@ -47,7 +47,8 @@ func (r *Retry) validate() error {
 // pause draws the time until the next attempt, after so many.
 func (r *Retry) pause(attempts int) time.Duration { return draw(r.ceiling(attempts)) }
 
-// hold draws the time until the next attempt where none is counted: it grows with the time that the message has waited.
+// hold draws the time until the next attempt where none is counted: it grows with the time that the message has
+// waited.
 func (r *Retry) hold(e *dedup.Entry) time.Duration {
 	ceiling := r.ceiling(e.Attempts)
 	if !e.ParkedAt.IsZero() {

@@ -46,7 +46,8 @@ func TestPausesDoubleUntilTheyWouldExceedTheCap(t *testing.T) {
 		{1, 1, 1, 1},
 	} {
 		r := Retry{Base: c.base, Cap: c.most}
-		require.Equal(t, []time.Duration{c.base, c.second, c.third}, []time.Duration{r.ceiling(1), r.ceiling(2), r.ceiling(3)})
+		require.Equal(t, []time.Duration{c.base, c.second, c.third},
+			[]time.Duration{r.ceiling(1), r.ceiling(2), r.ceiling(3)})
 	}
 	least := Retry{Base: 1, Cap: 1}
 	require.EqualValues(t, 1, least.pause(1), "no pause is longer than its ceiling, nor none")
@@ -97,8 +98,10 @@ func TestWhatBecomesOfAFailedMessage(t *testing.T) {
 		{"first", dedup.Entry{}, errTold, dedup.Parked, reasonFailed, 1},
 		{"last", dedup.Entry{Attempts: 2}, errTold, dedup.Dead, reasonExhausted, 3},
 		{"permanent", dedup.Entry{}, Permanent(errTold), dedup.Dead, reasonPermanent, 1},
-		{"unavailable", dedup.Entry{Attempts: 2, ParkedAt: long}, Unavailable(errTold), dedup.Parked, reasonUnavailable, 2},
-		{"permanently unavailable", dedup.Entry{}, Permanent(Unavailable(errTold)), dedup.Parked, reasonUnavailable, 0},
+		{"unavailable", dedup.Entry{Attempts: 2, ParkedAt: long},
+			Unavailable(errTold), dedup.Parked, reasonUnavailable, 2},
+		{"permanently unavailable", dedup.Entry{}, Permanent(Unavailable(errTold)),
+			dedup.Parked, reasonUnavailable, 0},
 		{"too old", dedup.Entry{Attempts: 1, ParkedAt: long}, errTold, dedup.Dead, reasonTooOld, 2},
 		{"waited long behind another", dedup.Entry{ParkedAt: long}, errTold, dedup.Parked, reasonFailed, 1},
 	} {
@@ -188,12 +191,13 @@ func TestRetryWaitsAsLongAsTheHandlerAsks(t *testing.T) {
 		least, most  time.Duration
 		wantAttempts int
 	}{
-		"plain":       {errors.New("x"), 0, time.Millisecond, 1},
-		"after":       {After(errors.New("x"), time.Minute), time.Minute, time.Minute, 1},
-		"capped":      {After(errors.New("x"), 1000*time.Hour), time.Hour, time.Hour, 1},
-		"negative":    {After(errors.New("x"), -1), 0, time.Millisecond, 1},
-		"unavailable": {fmt.Errorf("y: %w", After(Unavailable(errors.New("x")), time.Minute)), time.Minute, time.Minute, 0},
-		"inside":      {Unavailable(After(errors.New("x"), time.Minute)), time.Minute, time.Minute, 0},
+		"plain":    {errors.New("x"), 0, time.Millisecond, 1},
+		"after":    {After(errors.New("x"), time.Minute), time.Minute, time.Minute, 1},
+		"capped":   {After(errors.New("x"), 1000*time.Hour), time.Hour, time.Hour, 1},
+		"negative": {After(errors.New("x"), -1), 0, time.Millisecond, 1},
+		"unavailable": {fmt.Errorf("y: %w", After(Unavailable(errors.New("x")), time.Minute)),
+			time.Minute, time.Minute, 0},
+		"inside": {Unavailable(After(errors.New("x"), time.Minute)), time.Minute, time.Minute, 0},
 	} {
 		e := &dedup.Entry{Message: &dedup.Message{ID: uuid.New()}}
 		r.fail(e, c.err)

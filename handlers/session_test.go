@@ -21,7 +21,9 @@ func leaving(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
 			return err
 		}
 	}
-	_, err := tx.Exec(ctx, `insert into public.effects (handler, message_id, key, "offset") values ('h', $1, current_user, $2)`, m.ID, m.Offset)
+	_, err := tx.Exec(ctx,
+		`insert into public.effects (handler, message_id, key, "offset") values ('h', $1, current_user, $2)`,
+		m.ID, m.Offset)
 	return err
 }
 
@@ -31,7 +33,8 @@ func TestWhatAHandlerLeavesInTheSessionIsNotTheNextTransactions(t *testing.T) {
 	pool := b.withPool(1)
 	found := func() string {
 		var state string
-		require.NoError(t, pool.QueryRow(t.Context(), `select concat_ws(' ', current_user = session_user, current_setting('statement_timeout'),
+		require.NoError(t, pool.QueryRow(t.Context(),
+			`select concat_ws(' ', current_user = session_user, current_setting('statement_timeout'),
 			current_setting('search_path'), current_setting('default_transaction_isolation'), current_setting('synchronous_commit'),
 			nullif(current_setting('app.tenant', true), ''), to_regclass('pg_temp.t'), (select count(*) from pg_listening_channels()),
 			(select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()), (select count(*) from pg_cursors where is_holdable))`).
@@ -54,8 +57,8 @@ func TestARoleThatAHandlerLeavesIsItsOwnOnly(t *testing.T) {
 	t.Parallel()
 	queued := Queue(QueuedFunc(func(q *pgx.Batch, m dedup.Message) error {
 		q.Queue(string(m.Value))
-		q.Queue(`insert into public.effects (handler, message_id, key, "offset") values ('h', $1, current_user, $2)`, m.ID,
-			m.Offset)
+		q.Queue(`insert into public.effects (handler, message_id, key, "offset") values ('h', $1, current_user, $2)`,
+			m.ID, m.Offset)
 		return nil
 	}))
 	for kind, handler := range map[string]BatchHandler{"each": Each(HandlerFunc(leaving)),
@@ -65,10 +68,13 @@ func TestARoleThatAHandlerLeavesIsItsOwnOnly(t *testing.T) {
 				b := newBench(t)
 				login, pool := b.asConsumer()
 				other := login + "_other"
-				b.exec(`create role ` + other + `; grant ` + other + ` to ` + login + `; grant all on public.effects to ` + other)
+				b.exec(`create role ` + other + `; grant ` + other + ` to ` + login +
+					`; grant all on public.effects to ` + other)
 				t.Cleanup(func() { b.exec(`drop owned by ` + other + `; drop role ` + other) })
 				second := Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
-					_, err := tx.Exec(ctx, `insert into effects (handler, message_id, key, "offset") values ('second', $1, current_user, $2)`, m.ID, m.Offset)
+					_, err := tx.Exec(ctx,
+						`insert into effects (handler, message_id, key, "offset") values ('second', $1, current_user, $2)`,
+						m.ID, m.Offset)
 					return err
 				}))
 				p := b.processor(nil, Registration{Name: "h", Handler: handler, Retry: later},
@@ -76,10 +82,11 @@ func TestARoleThatAHandlerLeavesIsItsOwnOnly(t *testing.T) {
 				take := fmt.Sprintf("select set_config('role', '%s', %t)", other, local)
 				texts := []string{"a=" + take, "b=" + take, "c=" + take, "d=" + take}
 				require.Equal(t, Result{New: 8}, b.process(p, b.messages(texts...)))
-				require.Equal(t, 4, b.count(`select count(*) from effects where handler = 'second' and key = $1`, login),
-					"as the login")
+				require.Equal(t, 4, b.count(
+					`select count(*) from effects where handler = 'second' and key = $1`, login), "as the login")
 				require.Equal(t, 4, b.count(`select count(*) from effects where handler = 'h' and key = $1`, other))
-				require.Equal(t, Result{New: 9, Parked: 1}, b.process(p, b.messages(append(texts, "bad=select 1 / 0")...)))
+				require.Equal(t, Result{New: 9, Parked: 1},
+					b.process(p, b.messages(append(texts, "bad=select 1 / 0")...)))
 				var role string
 				for range 10 { // whichever connection
 					require.NoError(t, pool.QueryRow(t.Context(), `select current_user`).Scan(&role))
@@ -106,7 +113,8 @@ func TestWhatThePoolSetsInASessionStays(t *testing.T) {
 	require.NoError(t, err)
 	p := b.processor(nil, Registration{Name: "h", Handler: Each(HandlerFunc(leaving))})
 	for range 2 {
-		require.Equal(t, Result{New: 1}, b.process(p, b.messages("k=set statement_timeout = '1s'; set lock_timeout = '1s'")))
+		require.Equal(t, Result{New: 1},
+			b.process(p, b.messages("k=set statement_timeout = '1s'; set lock_timeout = '1s'")))
 		var got string
 		require.NoError(t, pool.QueryRow(t.Context(),
 			`select current_setting('statement_timeout') || ' ' || current_setting('lock_timeout')`).Scan(&got))

@@ -119,7 +119,8 @@ func lookUp(ctx context.Context, pool *pgxpool.Pool, schema, name, role string) 
 
 // choose picks the one function that can be called with messages.
 func choose(found []function, message string) (function, error) {
-	want := fmt.Sprintf("one argument of type %s (called once a message) or %s[] (called once a batch)", message, message)
+	want := fmt.Sprintf("one argument of type %s (called once a message) or %s[] (called once a batch)",
+		message, message)
 	var fit []function
 	for _, f := range found {
 		if f.Takes != "other" {
@@ -137,7 +138,8 @@ func choose(found []function, message string) (function, error) {
 	}
 	switch f := fit[0]; {
 	case f.Returns != "void":
-		return function{}, fmt.Errorf("found %s, which returns %s; want a function that returns void", f.Signature, f.Returns)
+		return function{},
+			fmt.Errorf("found %s, which returns %s; want a function that returns void", f.Signature, f.Returns)
 	case !f.Callable:
 		return function{}, fmt.Errorf("found %s, which this role may not execute", f.Signature)
 	default:

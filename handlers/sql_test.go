@@ -39,7 +39,8 @@ func (s *stage) registerSQL(function string) {
 
 func TestSQLFunctionGetsEveryMessageInOrderByteForByte(t *testing.T) {
 	t.Parallel()
-	for function, create := range map[string]string{"app.on_payment": oncePerMessage, "app.on_payments": oncePerBatch} {
+	for function, create := range map[string]string{"app.on_payment": oncePerMessage,
+		"app.on_payments": oncePerBatch} {
 		for _, mode := range []string{"cache_statement", "cache_describe", "exec"} {
 			t.Run(function+" "+mode, func(t *testing.T) {
 				db := deduptest.New(t)
@@ -72,8 +73,8 @@ func requireJournal(t *testing.T, s *stage, want []dedup.Message, ordinals bool)
 		var got dedup.Message
 		var ordinal *int64
 		var headers []byte
-		require.NoError(t, rows.Scan(&ordinal, &got.ID, &got.RawID, &got.Tenant, &got.Topic, &got.Partition, &got.Offset,
-			&got.Key, &got.Value, &headers))
+		require.NoError(t, rows.Scan(&ordinal, &got.ID, &got.RawID, &got.Tenant, &got.Topic, &got.Partition,
+			&got.Offset, &got.Key, &got.Value, &headers))
 		got.Headers, err = dedup.DecodeHeaders(headers)
 		require.NoError(t, err)
 		require.Equal(t, want[n], got)
@@ -111,7 +112,8 @@ func TestSQLFunctionsErrorIsNarrowedDownToItsMessage(t *testing.T) {
 			ms[5].Headers = []dedup.Header{{Key: "item", Value: []byte("pears")}}
 			s.requireResult(handlers.Result{New: 8, Parked: 1}, p, ms...)
 			s.requireEffects(0, 1, 2, 3, 4, 6, 7, 8)
-			require.Equal(t, "handler sql: message orders/0@5: call app.fail: ERROR: no stock of pears (SQLSTATE AP001)",
+			require.Equal(t,
+				"handler sql: message orders/0@5: call app.fail: ERROR: no stock of pears (SQLSTATE AP001)",
 				s.parkedError(ms[5]), "alone, the message is named")
 		})
 	}
@@ -152,7 +154,8 @@ func TestSQLFunctionOfAnotherSchemaOfOurs(t *testing.T) {
 	s.exec(`create function on_second(m second.message) returns void language sql as
 		$$ insert into public.effects (handler, message_id) values (second.header(m, 'h'), m.id) $$`)
 	_, err = handlers.NewSQL(t.Context(), s.pool, "", "on_second")
-	require.ErrorContains(t, err, "found public.on_second(m second.message); want one argument of type firstseen.message")
+	require.ErrorContains(t, err,
+		"found public.on_second(m second.message); want one argument of type firstseen.message")
 	h, err := handlers.NewSQL(t.Context(), s.pool, "second", "on_second")
 	require.NoError(t, err)
 	s.register("sql", h)

@@ -175,8 +175,8 @@ func (s *stage) requireIsolated(h handlers.BatchHandler) string {
 	return text
 }
 
-// requireSetApart is requireIsolated for a handler that takes all of its time: its messages are parked, and handled one
-// at a time.
+// requireSetApart is requireIsolated for a handler that takes all of its time: its messages are parked, and handled
+// one at a time.
 func (s *stage) requireSetApart(h handlers.BatchHandler) string {
 	s.t.Helper()
 	s.register("h", h)
@@ -219,14 +219,16 @@ func (s *stage) parkedError(want dedup.Message) (text string) {
 	var got dedup.Message
 	var attempts int
 	var reason string
-	require.NoError(s.t, s.admin.QueryRow(context.Background(), `select message_id, topic, "partition", "offset", key, payload,
+	require.NoError(s.t, s.admin.QueryRow(context.Background(),
+		`select message_id, topic, "partition", "offset", key, payload,
 		attempts, reason, error from firstseen.parked`).
 		Scan(&got.ID, &got.Topic, &got.Partition, &got.Offset, &got.Key, &got.Value, &attempts, &reason, &text))
 	want.Headers = nil
 	require.Equal(s.t, want, got)
 	require.Equal(s.t, 1, attempts)
 	require.Equal(s.t, "failed", reason)
-	require.Equal(s.t, 1, s.count(`select count(*) from firstseen.parked p join firstseen.lanes l using (scope_id, lane)`))
+	require.Equal(s.t, 1,
+		s.count(`select count(*) from firstseen.parked p join firstseen.lanes l using (scope_id, lane)`))
 	return text
 }
 

@@ -14,22 +14,23 @@ import (
 	"github.com/firstseen/firstseen/dedup/holds"
 )
 
-// A message may take down what handles it: the process, its container, its Postgres session, the whole server; or it may
-// get an error each time that otherwise means an outage. Such a message is found by evidence. A batch that fails so again
-// while Postgres is well is made smaller, down to one message, which is put in its lane and set apart; of a batch that a
-// process has died over all are. No handler is called for that, and nothing is counted. A lane that is set apart has its
-// first message handled by itself, in a transaction of its own, and announced in Postgres before; and then those behind
-// it, up to as many as are handled together, for it may be one of them. What a message came to there is the message's
-// where this table says so, and then it is an attempt as any other:
+// A message may take down what handles it: the process, its container, its Postgres session, the whole server; or it
+// may get an error each time that otherwise means an outage. Such a message is found by evidence. A batch that fails
+// so again while Postgres is well is made smaller, down to one message, which is put in its lane and set apart; of a
+// batch that a process has died over all are. No handler is called for that, and nothing is counted. A lane that is
+// set apart has its first message handled by itself, in a transaction of its own, and announced in Postgres before;
+// and then those behind it, up to as many as are handled together, for it may be one of them. What a message came to
+// there is the message's where this table says so, and then it is an attempt as any other:
 //
 //	what came of it            what else is known                                  whose it is
 //	a time limit was over      the same server is well                             the message's
 //	ended its session, or got  the same server is well, and no other transaction   the message's
 //	no answer in the commit    of the process was ended meanwhile
-//	                           others were                                         nobody's; from then on it is tried with
-//	                                                                               nobody else at work in the process
-//	                           another of the handler came to such an end too,     nobody's: something ends whatever comes
-//	                           and none had success since
+//	                           others were                                         nobody's; from then on it is
+//	                                                                               tried with nobody else at work in
+//	                                                                               the process
+//	                           another of the handler came to such an end too,     nobody's: something ends whatever
+//	                           and none had success since                          comes
 //	                           the server was restarted, or is another one         nobody's
 //	short of something, or     the same server is well, and others of the handler  the message's
 //	read-only                  had success since the message failed so first
@@ -38,9 +39,10 @@ import (
 //	Postgres is away, or no                                                        nobody's
 //	connection is to be had
 //	our own shutdown                                                               nobody's
-//	deadlock, serialization                                                        nobody's, and run again; after three
-//	                                                                               times in a row the message's
-//	the process died           it was not the last attempt                         the message's, as long as it is not the last
+//	deadlock, serialization                                                        nobody's, and run again; after
+//	                                                                               three times in a row the message's
+//	the process died           it was not the last attempt                         the message's, as long as it is
+//	                                                                               not the last
 //	                           nobody else was at work in the process              the message's
 //	any other error                                                                the message's, as everywhere
 //
@@ -54,8 +56,9 @@ func suspicious(err error) bool {
 	case failure.TooSlow, failure.Short, failure.ReadOnly, failure.Ended:
 		return true
 	}
-	return errors.Is(err, ErrHandlerTimeout) || errors.Is(err, dedup.ErrNoAnswer) && !errors.Is(err, dedup.ErrLocked) ||
-		errors.Is(err, ErrNoConnection) || errors.Is(err, errLost) || errors.As(err, new(*lostError))
+	return errors.Is(err, ErrHandlerTimeout) ||
+		errors.Is(err, dedup.ErrNoAnswer) && !errors.Is(err, dedup.ErrLocked) || errors.Is(err, ErrNoConnection) ||
+		errors.Is(err, errLost) || errors.As(err, new(*lostError))
 }
 
 // Suspicious says of an error of Process that it may be the doing of one of the messages: Postgres is well, which is
@@ -191,7 +194,8 @@ const mostUnproven = 10
 // anywhere.
 func (p *Processor) workSuspects(ctx context.Context, target *registered, claims []dedup.Claim) error {
 	unproven := 0
-	behind := laneBatch/max(1, len(claims)) - 1 // as many messages of each were handled together, where these lanes were
+	// as many messages of each were handled together, where these lanes were
+	behind := laneBatch/max(1, len(claims)) - 1
 	for i, c := range claims {
 		proven, err := p.workSuspect(ctx, target, c, behind)
 		if unproven++; proven {

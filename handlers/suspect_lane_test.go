@@ -15,8 +15,8 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 )
 
-// What comes before it in its lane is handled by itself too, and so is it: that the first message of a lane gets through says
-// nothing of those behind it.
+// What comes before it in its lane is handled by itself too, and so is it: that the first message of a lane gets
+// through says nothing of those behind it.
 func TestAMessageThatHangsBehindOthersOfItsKeyIsTriedWithOthersOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -94,8 +94,8 @@ func TestAMessageThatComesBeforeASuspectIsNoneItself(t *testing.T) {
 	})
 }
 
-// Its claim lasts as long as it waits for the others, however slow they are: else workers would take the lane from one another
-// for ever.
+// Its claim lasts as long as it waits for the others, however slow they are: else workers would take the lane from one
+// another for ever.
 func TestAKillersLastAttemptIsMadeWhereOthersAreSlow(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

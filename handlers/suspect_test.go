@@ -21,7 +21,8 @@ func TestAFailureIsAMessagesByEvidenceOnly(t *testing.T) {
 	same := evidence{before: well, after: well}
 	othersEnded, othersFail, othersPass := same, same, same
 	othersEnded.othersEnded, othersFail.othersFail, othersPass.othersPass = true, true, true
-	restarted := evidence{before: well, after: dedup.Server{Started: began.Add(time.Second), Writable: true}, othersPass: true}
+	restarted := evidence{before: well,
+		after: dedup.Server{Started: began.Add(time.Second), Writable: true}, othersPass: true}
 	readOnly := evidence{before: well, after: dedup.Server{Started: began}, othersPass: true}
 	for _, c := range []struct {
 		name   string
@@ -31,7 +32,8 @@ func TestAFailureIsAMessagesByEvidenceOnly(t *testing.T) {
 		{"the same server is well", same, []failure.Sign{failure.TooSlow, failure.Ended, failure.Silent}},
 		{"others were ended", othersEnded, []failure.Sign{failure.TooSlow}},
 		{"others come to such an end too", othersFail, []failure.Sign{failure.TooSlow}},
-		{"others pass", othersPass, []failure.Sign{failure.TooSlow, failure.Ended, failure.Silent, failure.Short, failure.ReadOnly}},
+		{"others pass", othersPass,
+			[]failure.Sign{failure.TooSlow, failure.Ended, failure.Silent, failure.Short, failure.ReadOnly}},
 		{"the server was restarted, or is another", restarted, nil},
 		{"the server is read-only", readOnly, nil},
 	} {
@@ -66,18 +68,31 @@ func TestAShortageIsAMessagesOnlyWhereOthersPassBesideIt(t *testing.T) {
 		"others passed since":          {func(w *work) { w.failed(x, full, a, b); w.handled(a) }, 0, true},
 		"others passed long ago":       {func(w *work) { w.failed(x, full, a, b); w.handled(a) }, shortFor / 2, false},
 		"another handler's passed":     {func(w *work) { w.failed(x, full, a, b); w.handled(b) }, 0, false},
-		"others of its batch passed":   {func(w *work) { w.failed(at(0, 9), full, a, b); w.handled(a); w.failed(x, full, a) }, 0, true},
+		"others of its batch passed": {func(w *work) {
+			w.failed(at(0, 9), full, a, b)
+			w.handled(a)
+			w.failed(x, full, a)
+		}, 0, true},
 		"it failed for another reason": {func(w *work) { w.failed(x, errTold, a, b); w.handled(a) }, 0, false},
 		"another batch was short":      {func(w *work) { w.failed(at(4, 9), full, a, b); w.handled(a) }, 0, false},
-		"it overcame that":             {func(w *work) { w.failed(x, full, a); w.overcame(a, x); w.handled(a) }, 0, false},
-		"others failed since":          {func(w *work) { w.failed(x, full, a); w.handled(a); w.failed(y, full, a) }, 2 * shortFor, false},
+		"it overcame that": {func(w *work) {
+			w.failed(x, full, a)
+			w.overcame(a, x)
+			w.handled(a)
+		}, 0, false},
+		"others failed since": {func(w *work) { w.failed(x, full, a); w.handled(a); w.failed(y, full, a) },
+			2 * shortFor, false},
 		"others failed meanwhile": {func(w *work) {
 			w.failed(x, full, a)
 			w.handled(a)
 			w.failed(y, full, a)
 			w.failed(x, full, a)
 		}, 0, false},
-		"others failed, and pass again": {func(w *work) { w.failed(y, full, a); w.failed(x, full, a); w.handled(a) }, 0, true},
+		"others failed, and pass again": {func(w *work) {
+			w.failed(y, full, a)
+			w.failed(x, full, a)
+			w.handled(a)
+		}, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWork([]*registered{a, b}, nil)
@@ -91,8 +106,9 @@ func TestAShortageIsAMessagesOnlyWhereOthersPassBesideIt(t *testing.T) {
 // suspected parks a message that is set apart, of a handler with three attempts.
 func (b *bench) suspected(handle func() error) *Processor {
 	b.t.Helper()
-	p := b.processor(nil, Registration{Name: "h", Retry: Retry{Base: time.Microsecond, Cap: time.Microsecond, MaxAttempts: 3},
-		Handler: Each(HandlerFunc(func(context.Context, pgx.Tx, dedup.Message) error { return handle() }))})
+	p := b.processor(nil,
+		Registration{Name: "h", Retry: Retry{Base: time.Microsecond, Cap: time.Microsecond, MaxAttempts: 3},
+			Handler: Each(HandlerFunc(func(context.Context, pgx.Tx, dedup.Message) error { return handle() }))})
 	batch := b.batch(b.messages("k=v"))
 	batch.Apart = true
 	result, err := p.Process(b.t.Context(), batch)
@@ -195,7 +211,8 @@ func TestAKillersLastAttemptWaitsUntilNobodyElseIsAtWork(t *testing.T) {
 	other()
 	require.NoError(t, <-ended)
 	require.True(t, <-called)
-	require.Equal(t, 2, b.count(`select attempts from firstseen.inbox`), "the two that it has died in, or so it seemed")
+	require.Equal(t, 2, b.count(`select attempts from firstseen.inbox`),
+		"the two that it has died in, or so it seemed")
 }
 
 // Else a message that is tried alone in the process would not be.
@@ -212,7 +229,8 @@ func TestWhoeverCallsAHandlerIsAtWork(t *testing.T) {
 	b := newBench(t)
 	var p *Processor
 	h := newObedient("h")
-	p = b.processor(nil, Registration{Name: "h", Handler: Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+	p = b.processor(nil, Registration{Name: "h", Handler: Each(HandlerFunc(func(ctx context.Context,
+		tx pgx.Tx, m dedup.Message) error {
 		ask(p)
 		return h.Handle(ctx, tx, m)
 	}))})

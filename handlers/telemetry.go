@@ -240,15 +240,15 @@ func (t *telemetry) retry(ctx context.Context, target *registered, entries []ded
 func (t *telemetry) deliver(ctx context.Context, target *registered, m *dedup.Message) (context.Context, trace.Span) {
 	ctx, span := t.root(ctx, "deliver", target)
 	if span.IsRecording() {
-		span.SetAttributes(instruments.Topic.String(m.Topic), instruments.Partition.String(strconv.Itoa(int(m.Partition))),
-			instruments.Offset.Int64(m.Offset))
+		span.SetAttributes(instruments.Topic.String(m.Topic),
+			instruments.Partition.String(strconv.Itoa(int(m.Partition))), instruments.Offset.Int64(m.Offset))
 		instruments.Link(span, instruments.Of([]dedup.Message{*m}))
 	}
 	return ctx, span
 }
 
 func (t *telemetry) root(ctx context.Context, operation string, target *registered) (context.Context, trace.Span) {
-	return t.tracer.Start(ctx, operation+" "+target.name, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer),
-		trace.WithAttributes(instruments.Operation.String(operation), instruments.Type.String("process"),
-			instruments.Handler.String(target.name)))
+	return t.tracer.Start(ctx, operation+" "+target.name, trace.WithNewRoot(),
+		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(instruments.Operation.String(operation),
+			instruments.Type.String("process"), instruments.Handler.String(target.name)))
 }

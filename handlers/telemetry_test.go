@@ -130,7 +130,8 @@ func TestTransactionThatRunsAgainIsCountedOnce(t *testing.T) {
 	o := newObserved(t)
 	o.exec(`create table once (id int primary key deferrable initially deferred)`)
 	o.register("h", handlers.Each(handlers.HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
-		_, err := tx.Exec(ctx, `insert into once values ($1 / 2)`, m.Offset) // of two messages one fails, at the commit
+		// of two messages one fails, at the commit
+		_, err := tx.Exec(ctx, `insert into once values ($1 / 2)`, m.Offset)
 		return err
 	})))
 	processor, p := o.processor(), o.position("orders")
@@ -145,7 +146,8 @@ func TestTransactionThatRunsAgainIsCountedOnce(t *testing.T) {
 func TestBatchThatIsTakenBackIsNotCounted(t *testing.T) {
 	o := newObserved(t)
 	ctx, cancel := context.WithCancel(context.Background())
-	o.register("h", handlers.BatchHandlerFunc(func(context.Context, pgx.Tx, []dedup.Message) error { cancel(); return errRefused }))
+	o.register("h", handlers.BatchHandlerFunc(
+		func(context.Context, pgx.Tx, []dedup.Message) error { cancel(); return errRefused }))
 	processor, p := o.processor(), o.position("orders")
 	_, err := processor.Process(ctx, handlers.Batch{Position: p, Next: 1, Messages: messages(p, newIDs(1)...)})
 	require.Error(t, err)

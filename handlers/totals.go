@@ -111,10 +111,11 @@ func (p *Processor) tellRefused(ms []dedup.Message, entries []dedup.Entry) {
 
 func refusedAdvice(reason identity.Reason) string {
 	if reason == identity.ReasonBadTenant {
-		return "have producers send the tenant's header once, or correct the topic's tenant_header; then redrive or discard"
+		return "have producers send the tenant's header once, " +
+			"or correct the topic's tenant_header; then redrive or discard"
 	}
-	return "set the topic's id to where its producers write one (header:NAME, json:/POINTER, cloudevents, key, hash), " +
-		"or have them write it; firstseen dead list shows what is there"
+	return "set the topic's id to where its producers write one (header:NAME, json:/POINTER, cloudevents, key, " +
+		"hash), or have them write it; firstseen dead list shows what is there"
 }
 
 // settled counts what became of parked messages, once it is committed.

@@ -45,8 +45,8 @@ import (
 //
 // An answer of 2xx is success. 408, 409, 425, 500 and others of 5xx count an attempt. No connection, 429, and 503 with
 // a Retry-After are an outage of the receiver: they count none, however long it takes. 502, 503, 504, an answer that
-// breaks off and one that does not come in time count one only while other messages get through: see DESIGN.md, "When a
-// handler fails". All of them are tried again, no earlier than a Retry-After says. Everything else is permanent,
+// breaks off and one that does not come in time count one only while other messages get through: see DESIGN.md, "When
+// a handler fails". All of them are tried again, no earlier than a Retry-After says. Everything else is permanent,
 // redirects too: they are not followed.
 //
 // It is safe for concurrent use.
@@ -118,8 +118,8 @@ func (w *Webhook) Reach(ctx context.Context) error {
 	return nil
 }
 
-// Deliver posts the message. Its error is a *StatusError where the answer was not 2xx, marked Permanent, Unavailable or
-// After as it deserves.
+// Deliver posts the message. Its error is a *StatusError where the answer was not 2xx, marked Permanent, Unavailable
+// or After as it deserves.
 func (w *Webhook) Deliver(ctx context.Context, m dedup.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
@@ -140,7 +140,8 @@ func (w *Webhook) Deliver(ctx context.Context, m dedup.Message) error {
 	case err != nil:
 		return fmt.Errorf("post to %s: %w", w.url.Host, err)
 	}
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the status says it all; the rest frees the connection
+	// the status says it all; the rest frees the connection
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	_ = resp.Body.Close()
 	return w.verdict(resp, body)
 }

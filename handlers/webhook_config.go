@@ -30,8 +30,9 @@ type WebhookConfig struct {
 	Headers map[string]string
 	// Timeout bounds each call, from the dial to the answer's end. Default 10 s.
 	Timeout time.Duration
-	// AllowPrivate lets it call loopback and private addresses. Link-local addresses, which clouds serve their metadata
-	// at, and multicast ones stay refused. The address is looked at when it is dialled, whatever name led there.
+	// AllowPrivate lets it call loopback and private addresses. Link-local addresses, which clouds serve their
+	// metadata at, and multicast ones stay refused. The address is looked at when it is dialled, whatever name led
+	// there.
 	AllowPrivate bool
 	// Proxy is the URL of an HTTP proxy. It decides which addresses it connects to: none is refused here then. Default
 	// none, whatever the environment says.
@@ -96,7 +97,8 @@ func (w *Webhook) setSecrets(secrets []string) error {
 		case err != nil || text == secret:
 			faults = append(faults, fmt.Errorf("secrets: number %d is not whsec_ and base64", i+1))
 		case len(key) < 24 || len(key) > 64:
-			faults = append(faults, fmt.Errorf("secrets: number %d has %d bytes; Standard Webhooks has 24 to 64", i+1, len(key)))
+			faults = append(faults,
+				fmt.Errorf("secrets: number %d has %d bytes; Standard Webhooks has 24 to 64", i+1, len(key)))
 		}
 		w.keys = append(w.keys, key)
 		w.hide(text)
@@ -122,7 +124,8 @@ func (w *Webhook) setHeaders(headers map[string]string) error {
 			strings.HasPrefix(canonical, "Webhook-"):
 			faults = append(faults, fmt.Errorf("headers: %s is not yours to set", canonical))
 		case !sendable(headers[name]):
-			faults = append(faults, fmt.Errorf("headers: the value of %s has a character that can't be sent", canonical))
+			faults = append(faults,
+				fmt.Errorf("headers: the value of %s has a character that can't be sent", canonical))
 		}
 		w.headers.Set(name, headers[name])
 		w.hide(headers[name])
@@ -177,8 +180,8 @@ func (w *Webhook) setTransport(cfg WebhookConfig) error {
 
 // Addresses beyond those that netip knows the kind of; from the IANA registries of special-purpose addresses.
 var (
-	// neverCalled are clouds' metadata outside of the link-local addresses (Azure, Oracle, Alibaba, AWS), and addresses
-	// that are no host's.
+	// neverCalled are clouds' metadata outside of the link-local addresses (Azure, Oracle, Alibaba, AWS), and
+	// addresses that are no host's.
 	neverCalled = prefixes("168.63.129.16/32", "192.0.0.0/24", "100.100.100.200/32", "fd00:ec2::254/128",
 		"0.0.0.0/8", "240.0.0.0/4", "fec0::/10", "100::/64")
 	// private are shared, benchmarking and documentation addresses.
@@ -201,7 +204,8 @@ func refused(a netip.Addr, allowPrivate bool) bool {
 	a = a.Unmap().WithZone("")
 	in := func(p netip.Prefix) bool { return p.Contains(a) }
 	switch {
-	case !a.IsValid(), a.IsUnspecified(), a.IsMulticast(), a.IsLinkLocalUnicast(), slices.ContainsFunc(neverCalled, in):
+	case !a.IsValid(), a.IsUnspecified(), a.IsMulticast(),
+		a.IsLinkLocalUnicast(), slices.ContainsFunc(neverCalled, in):
 		return true
 	case a.IsLoopback(), a.IsPrivate(), slices.ContainsFunc(private, in), slices.ContainsFunc(embedding, in):
 		return !allowPrivate

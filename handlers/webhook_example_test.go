@@ -33,7 +33,8 @@ func ExampleWebhook() {
 	defer hook.CloseIdleConnections()
 
 	var registry handlers.Registry
-	err = registry.Add(handlers.Registration{Name: "notify", Topics: []string{"orders"}, Detached: hook, Concurrency: 16})
+	err = registry.Add(handlers.Registration{Name: "notify", Topics: []string{"orders"},
+		Detached: hook, Concurrency: 16})
 	fmt.Println(registry.Topics(), err)
 
 	// This is what the lane workers do with each message of the topic, until it succeeds.

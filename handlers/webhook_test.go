@@ -187,8 +187,8 @@ func TestWebhookAnswers(t *testing.T) {
 func TestWebhookErrorsShowTheStartOfTheAnswerAndNoSecret(t *testing.T) {
 	url, _ := answering(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
-		fmt.Fprintf(w, "no\x00\n\xff %s %s %s %s", r.Header.Get("Authorization"), strings.TrimPrefix(secretA, "whsec_"),
-			r.URL.RequestURI(), secretB)
+		fmt.Fprintf(w, "no\x00\n\xff %s %s %s %s", r.Header.Get("Authorization"),
+			strings.TrimPrefix(secretA, "whsec_"), r.URL.RequestURI(), secretB)
 		_, _ = w.Write(bytes.Repeat([]byte("x"), 1<<20))
 	})
 	w := webhook(t, handlers.WebhookConfig{URL: url + "/services/T0KEN", Secrets: []string{secretA, secretB},
@@ -200,7 +200,8 @@ func TestWebhookErrorsShowTheStartOfTheAnswerAndNoSecret(t *testing.T) {
 	for _, secret := range []string{"hunter2", "T0KEN", secretA[6:], secretB[6:]} {
 		require.NotContains(t, text, secret)
 	}
-	lost := webhook(t, handlers.WebhookConfig{URL: "http://127.0.0.1:1/T0KEN?key=T0KEN"}).Deliver(t.Context(), message())
+	lost := webhook(t, handlers.WebhookConfig{URL: "http://127.0.0.1:1/T0KEN?key=T0KEN"}).
+		Deliver(t.Context(), message())
 	require.ErrorContains(t, lost, "post to 127.0.0.1:1: ")
 	require.NotContains(t, lost.Error(), "T0KEN")
 }
@@ -241,11 +242,13 @@ func TestWebhookRefusesPrivateAddressesWhateverNameLedThere(t *testing.T) {
 	url, calls := answering(t, status(http.StatusOK))
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(url, "http://"))
 	require.NoError(t, err)
-	w, err := handlers.NewWebhook(handlers.WebhookConfig{URL: "http://localhost:" + port}) // a name: seen at the dial only
+	// a name: seen at the dial only
+	w, err := handlers.NewWebhook(handlers.WebhookConfig{URL: "http://localhost:" + port})
 	require.NoError(t, err)
 	require.ErrorContains(t, w.Deliver(t.Context(), message()), "is refused")
 	require.Empty(t, calls)
-	require.NoError(t, webhook(t, handlers.WebhookConfig{URL: "http://localhost:" + port}).Deliver(t.Context(), message()))
+	require.NoError(t,
+		webhook(t, handlers.WebhookConfig{URL: "http://localhost:" + port}).Deliver(t.Context(), message()))
 	_, err = handlers.NewWebhook(handlers.WebhookConfig{URL: url})
 	require.EqualError(t, err, "url: is an address that is refused; allow_private permits private ones")
 }
@@ -273,7 +276,8 @@ func TestWebhookSpeaksNoTLSBelow12(t *testing.T) {
 
 func TestWebhookConfigFaultsAreReportedAtOnce(t *testing.T) {
 	_, err := handlers.NewWebhook(handlers.WebhookConfig{
-		URL: "ftp://u:hunter2@10.0.0.1:99999/#x", Secrets: []string{secretA, "hunter2", "whsec_aHVudGVyMg=="}, Timeout: -1,
+		URL:     "ftp://u:hunter2@10.0.0.1:99999/#x",
+		Secrets: []string{secretA, "hunter2", "whsec_aHVudGVyMg=="}, Timeout: -1,
 		Connections: -1, Proxy: "hunter2",
 		Headers: map[string]string{"Webhook-Id": "1", "content-type": "a", "a b": "c", "X": "hunter2\n",
 			"X-Firstseen-Topic": ""},
@@ -285,7 +289,8 @@ func TestWebhookConfigFaultsAreReportedAtOnce(t *testing.T) {
 		"headers: Webhook-Id is not yours to set", "headers: the value of X has a character that can't be sent",
 		"headers: X-Firstseen-Topic is not yours to set", `headers: "a b" is no name of a header`,
 		"headers: Content-Type is not yours to set",
-		"timeout: can't be negative", "connections: can't be negative", "proxy: is no URL of a proxy; write http://HOST:PORT",
+		"timeout: can't be negative", "connections: can't be negative",
+		"proxy: is no URL of a proxy; write http://HOST:PORT",
 	}, "\n"))
 	for _, url := range []string{"", "http://", "://x", "https:x", "http://[::1"} {
 		_, err := handlers.NewWebhook(handlers.WebhookConfig{URL: url})

@@ -60,8 +60,8 @@ func (t turn) take(ctx context.Context, most time.Duration) (end func()) {
 	return func() {}
 }
 
-// record is what is noted of a handler. Short stands for its failures for want of something, because it is read-only, or
-// by the end of its session.
+// record is what is noted of a handler. Short stands for its failures for want of something, because it is read-only,
+// or by the end of its session.
 type record struct {
 	passed int       // when its work was last committed, as work.now counts
 	at     time.Time // then
@@ -111,7 +111,8 @@ func (s span) has(other span) bool {
 func newWork(handlers []*registered, shown *holds.Registry) *work {
 	w := &work{suspect: make(turn, 1), exclude: map[laneOf]bool{}, behind: map[laneOf]int{}, of: map[string]*record{}}
 	for _, target := range handlers {
-		w.of[target.name] = &record{hold: shown.Place(holds.HandlerKind, target.name), unproven: map[laneOf]time.Time{}}
+		w.of[target.name] = &record{hold: shown.Place(holds.HandlerKind, target.name),
+			unproven: map[laneOf]time.Time{}}
 	}
 	return w
 }
@@ -193,7 +194,8 @@ type fate int
 const (
 	nothingKnown fate = iota
 	othersFail        // another was short too, and none had success since
-	othersPass        // others had success since the message was short first, not long ago; or, for long, there were none
+	// others had success since the message was short first, not long ago; or, for long, there were none
+	othersPass
 )
 
 // others says of a message that was short what became of others of its handler.
