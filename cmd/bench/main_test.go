@@ -32,7 +32,8 @@ func TestBenchRefusesWrongUsageBeforeItStartsAnything(t *testing.T) {
 	stdout, stderr, code := command(t, "accept", "nothing", "more", "--json", "figures.json")
 	require.Equal(t, exitUsage, code)
 	require.Empty(t, stdout)
-	require.Regexp(t, `^bench: no suite is called "nothing" or "more"; there are end-to-end, .*; see bench --help\n$`, stderr)
+	require.Regexp(t,
+		`^bench: no suite is called "nothing" or "more"; there are end-to-end, .*; see bench --help\n$`, stderr)
 	require.NoFileExists(t, "figures.json", "an earlier run's figures stay")
 	for _, args := range []string{"--quik", "contender now"} {
 		_, _, code := command(t, strings.Fields(args)...)
@@ -117,7 +118,8 @@ func TestBenchLeavesNothingBehindAfterAnInterrupt(t *testing.T) {
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "accept: ") }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "accept: ") },
+		time.Minute, 20*time.Millisecond)
 	family := deduptest.Family(t, cmd.Process.Pid)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	select {

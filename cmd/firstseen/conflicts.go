@@ -53,9 +53,8 @@ Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or conf
 			return s.Conflicts(ctx, f, after, limit)
 		},
 		row: func(c *operate.ConflictCopy) []string {
-			return []string{c.SeenAt.UTC().Format(time.DateTime), shownHandler(c.Handler, &c.Message), place(&c.Message),
-				c.Message.ID.String(),
-				strconv.Itoa(len(c.Message.Value))}
+			return []string{c.SeenAt.UTC().Format(time.DateTime), shownHandler(c.Handler, &c.Message),
+				place(&c.Message), c.Message.ID.String(), strconv.Itoa(len(c.Message.Value))}
 		},
 		json: func(found []operate.ConflictCopy, next operate.Cursor) any {
 			return view.ConflictsOf(found, next, view.Whole)
@@ -130,8 +129,8 @@ func printConflict(out io.Writer, c operate.ConflictCopy, first *operate.Stored)
 			stateName(first.State))
 		printFields(table, [][2]string{{"raw id", quotedUnlessEmpty(first.Message.RawID)}})
 	}
-	printFields(table, [][2]string{{"first", won}, {"copy", fmt.Sprintf("%s, received %s, not handled", place(&c.Message),
-		view.Clock(c.SeenAt))}})
+	printFields(table, [][2]string{{"first", won},
+		{"copy", fmt.Sprintf("%s, received %s, not handled", place(&c.Message), view.Clock(c.SeenAt))}})
 	if err := table.Flush(); err != nil {
 		return err
 	}

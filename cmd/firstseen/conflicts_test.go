@@ -11,7 +11,8 @@ import (
 
 func TestConflictsShowPutsBothContentsSideBySide(t *testing.T) {
 	o := newOffice(t)
-	first := o.add("order-1", dedup.Processed, dedup.Message{Value: []byte(`{"total":10.50,"id":1,"items":["a","b"]}`)})
+	first := o.add("order-1", dedup.Processed,
+		dedup.Message{Value: []byte(`{"total":10.50,"id":1,"items":["a","b"]}`)})
 	o.add("order-1", dedup.Processed, dedup.Message{Value: []byte(`{"id":1, "total":10.5,"items":["a"], "new":true}`)})
 	stdout, _ := o.run(exitOK, "conflicts", "list")
 	require.Regexp(t, `(?m)book +orders/0@1 +`+first.ID.String()+` +48$`, stdout)

@@ -33,8 +33,8 @@ func (o *office) api() string {
 	require.NoError(o.t, server.Start(ctx))
 	o.t.Cleanup(func() { cancel(); server.Stop() })
 	totals := func() (t handlers.Totals) { return t }
-	server.Attach(admin.Parts{Inbox: operate.Of(o.store), Status: func() (s consumer.Status) { return s }, Totals: totals,
-		Window: telemetry.NewWindow(func() time.Duration { return time.Hour }, totals)})
+	server.Attach(admin.Parts{Inbox: operate.Of(o.store), Status: func() (s consumer.Status) { return s },
+		Totals: totals, Window: telemetry.NewWindow(func() time.Duration { return time.Hour }, totals)})
 	return "http://" + server.Addr().String() + "/api/v1"
 }
 
@@ -110,16 +110,20 @@ func TestCommandLineAndAPIAnswerChangesTheSame(t *testing.T) {
 		stdout, _ := o.run(exitOK, append(args, "--json")...)
 		return stdout
 	}
-	requireSame(t, run("dead", "redrive", "--all", "--dry-run"), dead("/redrive", `{"all":true,"dry_run":true}`), "count")
-	requireSame(t, run("dead", "redrive", "--id", "a", "--why", "x"), dead("/redrive", `{"ids":["b"],"why":"x"}`), "redrive")
+	requireSame(t, run("dead", "redrive", "--all", "--dry-run"),
+		dead("/redrive", `{"all":true,"dry_run":true}`), "count")
+	requireSame(t, run("dead", "redrive", "--id", "a", "--why", "x"),
+		dead("/redrive", `{"ids":["b"],"why":"x"}`), "redrive")
 	o.add("d", dedup.Dead, dedup.Message{})
-	requireSame(t, run("dead", "discard", "--id", "c", "--why", "x"), dead("/discard", `{"ids":["d"],"why":"x"}`), "discard")
+	requireSame(t, run("dead", "discard", "--id", "c", "--why", "x"),
+		dead("/discard", `{"ids":["d"],"why":"x"}`), "discard")
 	for _, again := range []string{"first", "again"} {
 		first := run("pause", "topic", "orders", "--why", "x")
 		if again == "first" {
 			run("resume", "topic", "orders", "--why", "x")
 		}
-		requireSame(t, first, o.ask(http.MethodPost, api+"/pauses", `{"kind":"topic","name":"orders","why":"x"}`), again)
+		requireSame(t, first,
+			o.ask(http.MethodPost, api+"/pauses", `{"kind":"topic","name":"orders","why":"x"}`), again)
 	}
 	resumed := run("resume", "topic", "orders", "--why", "x")
 	run("pause", "topic", "orders", "--why", "x")

@@ -133,7 +133,8 @@ func newChange(i *inspected, c change) *cobra.Command {
 		case err != nil:
 			return err
 		case narrow == all:
-			return usage(cmd, "say which dead letters to %s: by --id, --topic, --handler and the like, or --all of them", c.verb)
+			return usage(cmd,
+				"say which dead letters to %s: by --id, --topic, --handler and the like, or --all of them", c.verb)
 		case by.Why == "" && !dry:
 			return usage(cmd, "--why is required: it is kept with each message")
 		}

@@ -92,15 +92,16 @@ func TestDeadListIsATableThatPagesAndFilters(t *testing.T) {
 func TestDeadShowTellsNullFromEmptyAndTextFromBytes(t *testing.T) {
 	o := newOffice(t)
 	o.add("json", dedup.Dead, dedup.Message{Value: []byte(`{"a":1.50,"b":"<x>"}`), Key: []byte{},
-		Headers: []dedup.Header{{Key: "trace", Value: []byte("a")}, {Key: "trace"}, {Key: "trace", Value: []byte{}}, {Key: "bin", Value: []byte{0, 0xff}}}})
+		Headers: []dedup.Header{{Key: "trace", Value: []byte("a")}, {Key: "trace"}, {Key: "trace", Value: []byte{}},
+			{Key: "bin", Value: []byte{0, 0xff}}}})
 	stdout, _ := o.run(exitOK, "dead", "show", "json")
 	require.Contains(t, stdout, "  trace: \"a\"\n  trace: null\n  trace: \"\"\n  bin: \\x00ff\n")
 	require.Contains(t, stdout, "value     20 bytes, JSON\n{\n  \"a\": 1.50,\n  \"b\": \"<x>\"\n}\n")
 	require.Regexp(t, `(?m)^raw id +"json"$`, stdout)
 	require.Regexp(t, `(?m)^key +""$`, stdout)
 	require.Regexp(t, `(?m)^error +insert:\n +no such account\\u001b\[2J$`, stdout)
-	for value, want := range map[string]string{"": "\"\" (empty)\n", "null": "4 bytes, JSON\nnull\n", "a\nb": "3 bytes, text\na\nb\n",
-		"\x1b[31m": "5 bytes\n00000000  1b 5b 33 31 6d"} {
+	for value, want := range map[string]string{"": "\"\" (empty)\n", "null": "4 bytes, JSON\nnull\n",
+		"a\nb": "3 bytes, text\na\nb\n", "\x1b[31m": "5 bytes\n00000000  1b 5b 33 31 6d"} {
 		id := "v" + fmt.Sprint(len(value)) + want[:1]
 		o.add(id, dedup.Dead, dedup.Message{Value: []byte(value)})
 		stdout, _ = o.run(exitOK, "dead", "show", id)
@@ -116,7 +117,8 @@ func TestDeadShowTellsNullFromEmptyAndTextFromBytes(t *testing.T) {
 
 func TestDeadJSONHoldsEveryByte(t *testing.T) {
 	o := newOffice(t)
-	o.add("x", dedup.Dead, dedup.Message{Value: []byte{0, 0xff}, Key: []byte("k"), Headers: []dedup.Header{{Key: "none"}}})
+	o.add("x", dedup.Dead,
+		dedup.Message{Value: []byte{0, 0xff}, Key: []byte("k"), Headers: []dedup.Header{{Key: "none"}}})
 	for _, args := range [][]string{{"dead", "list", "--json"}, {"dead", "show", "x", "--json"}} {
 		stdout, _ := o.run(exitOK, args...)
 		var got struct {
@@ -181,8 +183,10 @@ func TestInboxIsTheConfigsOrTheOnlyOne(t *testing.T) {
 	_, stderr := o.run(exitUsage, "dead", "list")
 	require.Contains(t, stderr, "--inbox is required, one of: orders-inbox, other")
 	o.run(exitOK, "dead", "show", "order-1", "--inbox", "orders-inbox")
-	for key, code := range map[string]int{"inbox: orders-inbox": exitOK, "group: orders-inbox": exitOK, "group: other": exitFailure} {
-		require.NoError(t, os.WriteFile("firstseen.yaml", []byte(fmt.Sprintf("postgres: {dsn: %q}\n%s\n", o.db.DSN, key)), 0o600))
+	for key, code := range map[string]int{"inbox: orders-inbox": exitOK, "group: orders-inbox": exitOK,
+		"group: other": exitFailure} {
+		require.NoError(t,
+			os.WriteFile("firstseen.yaml", []byte(fmt.Sprintf("postgres: {dsn: %q}\n%s\n", o.db.DSN, key)), 0o600))
 		_, stderr, got := command(t, "dead", "show", "order-1")
 		require.Equal(t, code, got, key+stderr)
 	}
@@ -190,9 +194,9 @@ func TestInboxIsTheConfigsOrTheOnlyOne(t *testing.T) {
 
 func TestOperatorsCommandsRefuseWrongUsage(t *testing.T) {
 	t.Chdir(t.TempDir())
-	for _, args := range []string{"dead lst", "dead list x", "dead list --limit 0", "dead list --since yesterday", "dead list --key \\x0", "dead show",
-		"dead show a b", "dead redrive --id " + uuid.Nil.String(), "conflicts show", "conflicts list --reason x", "explain", "explain a b",
-		"explain x --since -", "dead list"} {
+	for _, args := range []string{"dead lst", "dead list x", "dead list --limit 0", "dead list --since yesterday",
+		"dead list --key \\x0", "dead show", "dead show a b", "dead redrive --id " + uuid.Nil.String(),
+		"conflicts show", "conflicts list --reason x", "explain", "explain a b", "explain x --since -", "dead list"} {
 		stdout, stderr, code := command(t, strings.Fields(args)...)
 		require.Equal(t, exitUsage, code, args+stderr)
 		require.Empty(t, stdout, args)
@@ -202,7 +206,8 @@ func TestOperatorsCommandsRefuseWrongUsage(t *testing.T) {
 func TestTimesAreReadAsTheyArePrinted(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for text, want := range map[string]time.Time{
-		"": {}, "2h": now.Add(-2 * time.Hour), "2026-02-28": now.AddDate(0, 0, -1).Truncate(24 * time.Hour), "2026-03-01 11:59:00": now.Add(-time.Minute),
+		"": {}, "2h": now.Add(-2 * time.Hour), "2026-02-28": now.AddDate(0, 0, -1).Truncate(24 * time.Hour),
+		"2026-03-01 11:59:00":       now.Add(-time.Minute),
 		"2026-03-01T13:00:00+01:00": now,
 	} {
 		got, err := parseTime(text, now)

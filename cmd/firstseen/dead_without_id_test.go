@@ -16,7 +16,8 @@ func (s *shop) deliver(from, to int) {
 	s.t.Helper()
 	for i := from; i < to; i++ {
 		id := fmt.Appendf(nil, "order-%d", i)
-		consumertest.Produce(s.t, s.addr, &kgo.Record{Topic: s.topic, Key: id, Headers: []kgo.RecordHeader{{Key: "order-id", Value: id}}})
+		consumertest.Produce(s.t, s.addr,
+			&kgo.Record{Topic: s.topic, Key: id, Headers: []kgo.RecordHeader{{Key: "order-id", Value: id}}})
 	}
 }
 
@@ -35,7 +36,8 @@ func TestLettersWithoutAnIDTakeEffectOnceByAReplayAndNotByARedrive(t *testing.T)
 	p.signal(syscall.SIGTERM)
 	require.Equal(t, exitOK, p.exit())
 
-	for _, args := range [][]string{{"--all", "--dry-run"}, {"--all", "--why", "corrected"}, {"--reason", "missing_id", "--why", "corrected"}} {
+	for _, args := range [][]string{{"--all", "--dry-run"}, {"--all", "--why", "corrected"},
+		{"--reason", "missing_id", "--why", "corrected"}} {
 		_, stderr := s.run(exitFailure, append([]string{"dead", "redrive"}, args...)...)
 		require.Contains(t, stderr, "20 dead letters without a message ID can't be redriven")
 		require.Contains(t, stderr, "replay")

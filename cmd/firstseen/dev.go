@@ -83,8 +83,10 @@ func newDev() *cobra.Command {
 	f.DurationVar(&o.CrashEvery, "crash-every", 0, "kill the consumer this often, on average (default: never)")
 	f.StringVar(&o.Kafka, "kafka", "", "address of a running Kafka, host:port (default: embedded)")
 	f.StringVar(&o.Postgres, "postgres", "", "connection string of a running Postgres (default: embedded)")
-	f.StringVar(&o.Data, "data", "", "directory of the embedded Postgres' data, kept (default: a temporary one, removed)")
-	f.StringVar(&summary, "summary", "text", "text, or json: one last line on standard output, all else on standard error")
+	f.StringVar(&o.Data, "data", "",
+		"directory of the embedded Postgres' data, kept (default: a temporary one, removed)")
+	f.StringVar(&summary, "summary", "text",
+		"text, or json: one last line on standard output, all else on standard error")
 	cmd.AddCommand(newDevConsumer(), newDevServers())
 	return cmd
 }

@@ -40,10 +40,12 @@ var sections = map[string]string{
 
 var topLevelKey = regexp.MustCompile(`(?m)^(\w+):`)
 
-// wholeConfig adds what a page leaves out: the sections it does not speak of, or what stands around a topic's handlers.
+// wholeConfig adds what a page leaves out: the sections it does not speak of, or what stands around a topic's
+// handlers.
 func wholeConfig(text string) string {
 	if strings.HasPrefix(strings.TrimSpace(text), "handlers:") {
-		return sections["postgres"] + sections["kafka"] + sections["group"] + "topics:\n  - name: orders\n" + indentedTo(4, text)
+		return sections["postgres"] + sections["kafka"] + sections["group"] +
+			"topics:\n  - name: orders\n" + indentedTo(4, text)
 	}
 	var keys []string
 	for _, m := range topLevelKey.FindAllStringSubmatch(text, -1) {
@@ -97,7 +99,8 @@ func loadConfig(t *testing.T, text string, secrets map[string]string) error {
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	_, err := config.Load(path, environ)
 	var faults *config.Error
-	if errors.As(err, &faults) && !slices.ContainsFunc(faults.Faults, func(f config.Fault) bool { return !missesCertificate(f) }) {
+	if errors.As(err, &faults) &&
+		!slices.ContainsFunc(faults.Faults, func(f config.Fault) bool { return !missesCertificate(f) }) {
 		return nil
 	}
 	return err
@@ -127,8 +130,8 @@ func valueFor(variable string) string {
 }
 
 func missesCertificate(f config.Fault) bool {
-	return strings.Contains(f.Text, "no such file") && (strings.HasSuffix(f.Key, "cert_file") || strings.HasSuffix(f.Key, "key_file") ||
-		strings.HasSuffix(f.Key, "ca_file"))
+	return strings.Contains(f.Text, "no such file") && (strings.HasSuffix(f.Key, "cert_file") ||
+		strings.HasSuffix(f.Key, "key_file") || strings.HasSuffix(f.Key, "ca_file"))
 }
 
 // given is what a page takes for granted: tables of the reader's, and partitions of days that have been.

@@ -93,7 +93,8 @@ func checkImageUser(t *testing.T, o object) {
 	user := regexp.MustCompile(`(?m)^USER (\d+):`).FindStringSubmatch(readDeploy(t, "Dockerfile"))
 	require.NotNil(t, user, "the image names its user by number")
 	assert.Equal(t, user[1], fmt.Sprint(o.at("spec.template.spec.securityContext.runAsUser")))
-	assert.Equal(t, user[1], fmt.Sprint(o.at("spec.template.spec.securityContext.fsGroup")), "or it can't read the secrets, which are root's")
+	assert.Equal(t, user[1], fmt.Sprint(o.at("spec.template.spec.securityContext.fsGroup")),
+		"or it can't read the secrets, which are root's")
 }
 
 func TestKubernetesLeavesTimeAndMemory(t *testing.T) {
@@ -171,7 +172,8 @@ func TestDeploymentsNameVariablesThatTheConfigHas(t *testing.T) {
 func hasVariable(name string) bool {
 	_, err := config.Load("", []string{name + "=/nowhere"})
 	var faults *config.Error
-	return errors.As(err, &faults) && !slices.ContainsFunc(faults.Faults, func(f config.Fault) bool { return f.Key == name })
+	return errors.As(err, &faults) &&
+		!slices.ContainsFunc(faults.Faults, func(f config.Fault) bool { return f.Key == name })
 }
 
 func TestDockerfileBuilds(t *testing.T) {

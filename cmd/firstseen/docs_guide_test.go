@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The guide is followed as its reader would: its files are written, its shell blocks are run from the first to the last in one
-// shell, and what it says that comes out has to come out.
+// The guide is followed as its reader would: its files are written, its shell blocks are run from the first to the
+// last in one shell, and what it says that comes out has to come out.
 func TestGuideCanBeFollowed(t *testing.T) {
 	t.Parallel()
 	guide := findDocument(t, "docs/GUIDE.md")
@@ -43,7 +43,8 @@ func expect(lines string) string {
 	var script strings.Builder
 	for line := range strings.Lines(lines) {
 		quoted := "'" + strings.ReplaceAll(strings.TrimSuffix(line, "\n"), "'", `'\''`) + "'"
-		script.WriteString("grep -qxF -- " + quoted + " out || { echo missing: " + quoted + "; cat out; exit 1; } >&2\n")
+		script.WriteString("grep -qxF -- " + quoted + " out || { echo missing: " + quoted +
+			"; cat out; exit 1; } >&2\n")
 	}
 	return script.String()
 }

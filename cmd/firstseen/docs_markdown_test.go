@@ -127,7 +127,8 @@ func indentedBlock(lines []string, i int) block {
 	return b
 }
 
-// commandLines are the simple commands of a script, each in words, as far as a line says them without variables and loops.
+// commandLines are the simple commands of a script, each in words, as far as a line says them without variables and
+// loops.
 func commandLines(script string) (commands [][]string) {
 	for line := range strings.SplitSeq(script, "\n") {
 		commands = append(commands, splitCommands(line)...)

@@ -83,7 +83,8 @@ func TestDocsNameExistingMakeTargetsAndPackages(t *testing.T) {
 	for _, d := range documents(t) {
 		for _, words := range d.commands() {
 			if len(words) > 1 && words[0] == "make" {
-				assert.Regexp(t, `(?m)^`+regexp.QuoteMeta(words[1])+`:`, string(makefile), "%s: make %s", d.name, words[1])
+				assert.Regexp(t, `(?m)^`+regexp.QuoteMeta(words[1])+`:`, string(makefile),
+					"%s: make %s", d.name, words[1])
 			}
 			if len(words) > 2 && words[0] == "go" && slices.Contains([]string{"run", "build", "test"}, words[1]) {
 				checkPackages(t, d.name, words[2:])
@@ -114,7 +115,8 @@ func TestLinksOfDocsLeadSomewhere(t *testing.T) {
 			}
 			_, err := os.Stat(filepath.Join(root(t), target))
 			assert.NoError(t, err, "%s links to %s", d.name, link)
-			if i := slices.IndexFunc(pages, func(o document) bool { return o.name == target }); anchor != "" && i >= 0 {
+			i := slices.IndexFunc(pages, func(o document) bool { return o.name == target })
+			if anchor != "" && i >= 0 {
 				assert.Contains(t, pages[i].titles, anchor, "%s links to %s", d.name, link)
 			}
 		}
@@ -132,7 +134,8 @@ func TestGoOfDocsIsQuotedFromTheRepository(t *testing.T) {
 			}
 			for _, declaration := range declarations(t, d.name, b) {
 				quoted++
-				assert.True(t, slices.ContainsFunc(sources, func(s string) bool { return strings.Contains(s, declaration) }),
+				assert.True(t,
+					slices.ContainsFunc(sources, func(s string) bool { return strings.Contains(s, declaration) }),
 					"%s:%d: in no file of the repository:\n%s", d.name, b.line, declaration)
 			}
 		}

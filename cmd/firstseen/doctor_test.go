@@ -69,7 +69,9 @@ func TestDoctorLooksAtWhatThereIs(t *testing.T) {
 	o.run(exitUsage, "doctor", "--timeout", "0s")
 	o.run(exitUsage, "doctor", "now")
 
-	require.NoError(t, os.WriteFile("firstseen.yaml", []byte(fmt.Sprintf("postgres: {dsn: %q}\nkafka: {brokers: ['127.0.0.1:1']}\ngroup: g\nbatch: {messages: -1}\n", o.db.DSN)), 0o600))
+	require.NoError(t, os.WriteFile("firstseen.yaml",
+		[]byte(fmt.Sprintf("postgres: {dsn: %q}\nkafka: {brokers: ['127.0.0.1:1']}\ngroup: g\nbatch: {messages: -1}\n",
+			o.db.DSN)), 0o600))
 	stdout, _ := o.runWithout(exitFault, "doctor", "--timeout", "2s")
 	require.Contains(t, stdout, "fault    config.loads: batch.messages (line 4, column 9): ")
 	require.Contains(t, stdout, "fault    config.loads: topics: ")

@@ -69,7 +69,8 @@ func TestEveryCodeOfAHoldIsEnteredSomewhere(t *testing.T) {
 	})
 	require.Len(t, names, len(holds.Catalogue()), "a constant without an entry, or the other way round")
 	var code strings.Builder
-	for _, dir := range []string{"handlers", "consumer", "consumer/internal/*", "cmd/firstseen", "cmd/internal/retention"} {
+	for _, dir := range []string{"handlers", "consumer", "consumer/internal/*", "cmd/firstseen",
+		"cmd/internal/retention"} {
 		files, err := filepath.Glob(filepath.Join(root(t), dir, "*.go"))
 		require.NoError(t, err)
 		for _, f := range files {
@@ -170,7 +171,8 @@ func (w *waiting) examined() string {
 	checks, err := doctor.Select([]string{"holds"})
 	require.NoError(w.t, err)
 	cfg := w.cfg
-	findings, err := doctor.Run(w.t.Context(), doctor.Case{Config: &cfg, DSN: cfg.Postgres.DSN.Reveal(), Inbox: cfg.Inbox}, checks)
+	findings, err := doctor.Run(w.t.Context(),
+		doctor.Case{Config: &cfg, DSN: cfg.Postgres.DSN.Reveal(), Inbox: cfg.Inbox}, checks)
 	require.NoError(w.t, err)
 	var out strings.Builder
 	require.NoError(w.t, printFindings(&out, findings, true))
@@ -181,8 +183,8 @@ func (w *waiting) examined() string {
 func TestEveryHoldIsInTheLogStatusHealthMetricsAndDoctor(t *testing.T) {
 	t.Parallel()
 	w := newWaiting(t)
-	kinds := []holds.Kind{holds.PartitionKind, holds.TopicKind, holds.HandlerKind, holds.GroupKind, holds.BrokerKind, holds.InboxKind,
-		holds.ReplayKind, holds.DeadTopicKind, holds.StartKind}
+	kinds := []holds.Kind{holds.PartitionKind, holds.TopicKind, holds.HandlerKind, holds.GroupKind, holds.BrokerKind,
+		holds.InboxKind, holds.ReplayKind, holds.DeadTopicKind, holds.StartKind}
 	places := map[string]*holds.Place{}
 	for i, e := range holds.Catalogue() {
 		place := w.processor.Holds().Place(kinds[i%len(kinds)], "subject-"+e.Code)
@@ -198,7 +200,8 @@ func TestEveryHoldIsInTheLogStatusHealthMetricsAndDoctor(t *testing.T) {
 	})
 	require.NotContains(t, w.scrape(), "firstseen_holds{")
 	eventually(t, func() bool {
-		return !slices.ContainsFunc(holds.Catalogue(), func(e holds.Entry) bool { return !w.logged("goes on again", e.Code) })
+		return !slices.ContainsFunc(holds.Catalogue(),
+			func(e holds.Entry) bool { return !w.logged("goes on again", e.Code) })
 	})
 }
 
@@ -208,7 +211,8 @@ func (w *waiting) requireTold(places map[string]*holds.Place) {
 	eventually(w.t, func() bool {
 		return !slices.ContainsFunc(holds.Catalogue(), func(e holds.Entry) bool { return !w.logged("do=", e.Code) })
 	})
-	status, api, health, metrics, found := w.consumer.Status(), w.get("/api/v1/status"), w.get("/healthz"), w.scrape(), w.examined()
+	status, api, health, metrics, found := w.consumer.Status(), w.get("/api/v1/status"),
+		w.get("/healthz"), w.scrape(), w.examined()
 	require.Contains(w.t, health, `"unhealthy"`)
 	for code, place := range places {
 		e, h := holds.EntryOf(code), place.Hold()
@@ -216,7 +220,8 @@ func (w *waiting) requireTold(places map[string]*holds.Place) {
 		require.Contains(w.t, api, `"name":"subject-`+code+`"`)
 		require.Contains(w.t, api, `"reason":"reason of `+code+`"`)
 		require.Regexp(w.t, fmt.Sprintf(`(?m)^firstseen_holds\{.*firstseen_reason="%s".*\} 1$`, code), metrics)
-		require.Regexp(w.t, fmt.Sprintf(`(?m)^firstseen_holds_age_seconds\{.*firstseen_reason="%s".*\} 3[67]\d\d`, code), metrics)
+		require.Regexp(w.t,
+			fmt.Sprintf(`(?m)^firstseen_holds_age_seconds\{.*firstseen_reason="%s".*\} 3[67]\d\d`, code), metrics)
 		require.Contains(w.t, found, "subject-"+code)
 		require.Contains(w.t, found, e.Do)
 		if e.Decision {

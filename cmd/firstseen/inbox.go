@@ -73,23 +73,24 @@ Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or conf
 	}
 	cmd.Flags().Var(&status, "status", "which messages: "+statusNames())
 	addList(cmd, i, true, lister[operate.Listed]{what: "messages of that status",
-		columns: []string{"RECEIVED (UTC)", "STATUS", "HANDLER", "MESSAGE", "ID", "ATTEMPTS", "DUE (UTC)", "REASON", "ERROR"},
+		columns: []string{"RECEIVED (UTC)", "STATUS", "HANDLER", "MESSAGE", "ID", "ATTEMPTS",
+			"DUE (UTC)", "REASON", "ERROR"},
 		find: func(ctx context.Context, s *operate.Inbox, f operate.Filter, after operate.Cursor,
 			limit int) ([]operate.Listed, operate.Cursor, error) {
 			if operate.Status(status) == operate.StatusProcessed && f.Reason != "" {
 				return nil, "", usage(cmd, "--reason: processed messages have none")
 			}
-			return s.Messages(ctx, operate.Listing{Status: operate.Status(status), Filter: f, After: after, Limit: limit,
-				Content: i.json})
+			return s.Messages(ctx, operate.Listing{Status: operate.Status(status), Filter: f,
+				After: after, Limit: limit, Content: i.json})
 		},
 		row: func(m *operate.Listed) []string {
 			due := ""
 			if !m.DueAt.IsZero() {
 				due = m.DueAt.UTC().Format(time.DateTime)
 			}
-			return []string{m.ReceivedAt.UTC().Format(time.DateTime), string(m.Status), shownHandler(m.Handler, &m.Message),
-				place(&m.Message),
-				shownID(&m.Message), strconv.Itoa(m.Attempts), due, terminal.Brief(m.Reason, 40), terminal.Brief(m.Error, 70)}
+			return []string{m.ReceivedAt.UTC().Format(time.DateTime), string(m.Status),
+				shownHandler(m.Handler, &m.Message), place(&m.Message), shownID(&m.Message), strconv.Itoa(m.Attempts),
+				due, terminal.Brief(m.Reason, 40), terminal.Brief(m.Error, 70)}
 		},
 		json: messagesJSON})
 	return cmd

@@ -39,11 +39,13 @@ type inspected struct {
 
 func (i *inspected) addFlags(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&i.file, "config", "", "config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
+	flags.StringVar(&i.file, "config", "",
+		"config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
 	flags.StringVar(&i.dsn, "dsn", "", "connection `string`, instead of the config's")
 	flags.StringVar(&i.schema, "schema", "",
 		"`name` of the schema, instead of the config's (default "+migrations.DefaultSchema+")")
-	flags.StringVar(&i.inbox, "inbox", "", "`name` of the inbox (default: the config's inbox or group, or the only one there is)")
+	flags.StringVar(&i.inbox, "inbox", "",
+		"`name` of the inbox (default: the config's inbox or group, or the only one there is)")
 	flags.BoolVar(&i.json, "json", false, "print JSON")
 }
 
@@ -106,7 +108,8 @@ func warnOfUnknownInbox(ctx context.Context, cmd *cobra.Command, pool *pgxpool.P
 	if err != nil || slices.Contains(known, inbox) {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "firstseen: warning: schema %s has seen no message for the inbox %q; it has: %s\n", schema, inbox, terminal.OneLine(strings.Join(known, ", ")))
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "firstseen: warning: schema %s has seen no message for "+
+		"the inbox %q; it has: %s\n", schema, inbox, terminal.OneLine(strings.Join(known, ", ")))
 	return err
 }
 

@@ -31,8 +31,9 @@ var reserved = map[string][]string{
 	"go.yaml.in/yaml":                    {"cmd/internal/config"},
 	"github.com/go-viper/mapstructure":   {"cmd/internal/config"},
 	"github.com/stretchr/testify":        {},
-	module + "dedup/deduptest":           {"dedup/deduptest", "consumer/consumertest", "cmd/internal/devstack", "cmd/internal/bench", "cmd/mutants"},
-	module + "consumer/consumertest":     {"consumer/consumertest", "cmd/internal/bench"},
+	module + "dedup/deduptest": {"dedup/deduptest", "consumer/consumertest", "cmd/internal/devstack",
+		"cmd/internal/bench", "cmd/mutants"},
+	module + "consumer/consumertest": {"consumer/consumertest", "cmd/internal/bench"},
 }
 
 // strangers are what a package must not import, though it lies below.
@@ -47,7 +48,8 @@ func TestPackagesImportOnlyWhatLiesBelowThem(t *testing.T) {
 			checkLayer(t, p.ImportPath, imported)
 			checkReserved(t, p.ImportPath, imported)
 			for _, stranger := range strangers[p.ImportPath] {
-				require.False(t, strings.HasPrefix(imported, stranger), "%s must not import %s", p.ImportPath, imported)
+				require.False(t, strings.HasPrefix(imported, stranger),
+					"%s must not import %s", p.ImportPath, imported)
 			}
 		}
 	}

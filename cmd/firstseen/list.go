@@ -111,7 +111,8 @@ func (f *filterFlags) addFlags(cmd *cobra.Command, withReason bool) {
 		flags.StringVar(&f.filter.Reason, "reason", "", "`code` of the failure, as list shows it")
 	}
 	flags.StringVar(&f.key, "key", "", `message key, as text, or \x and hex digits`)
-	flags.StringVar(&f.since, "since", "", "not before this `time`: 2h (before now), 2026-03-01, or 2026-03-01T04:05:06Z")
+	flags.StringVar(&f.since, "since", "",
+		"not before this `time`: 2h (before now), 2026-03-01, or 2026-03-01T04:05:06Z")
 	flags.StringVar(&f.until, "until", "", "before this `time`")
 	flags.StringArrayVar(&f.ids, "id", nil, "message `ID`; may be given again")
 }

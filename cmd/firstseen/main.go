@@ -22,9 +22,9 @@
 // Each has its --help. Errors are one line on standard error; exit codes are 0 for a clean end, 1 for a failure, 2 for
 // wrong usage or a wrong config.
 //
-// Files: main.go has what all commands share; inspect.go, list.go and show.go what those share that look into an inbox;
-// process.go what those share that process messages. Each command is in the file of its name, and in those that begin
-// with it. How things are shown at a terminal is cmd/internal/terminal.
+// Files: main.go has what all commands share; inspect.go, list.go and show.go what those share that look into an
+// inbox; process.go what those share that process messages. Each command is in the file of its name, and in those that
+// begin with it. How things are shown at a terminal is cmd/internal/terminal.
 package main
 
 import (
@@ -94,9 +94,9 @@ Exit codes:
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, "%v", err) })
-	root.AddCommand(newRun(), newConfig(), newMigrate(), newDead(), newConflicts(), newExplain(), newInbox(), newStatus(),
-		newDoctor(), newOffsets(), newPause(), newReplay(), newResume(), newRerun(), newRetention(), newSize(), newDev(),
-		newVersion())
+	root.AddCommand(newRun(), newConfig(), newMigrate(), newDead(), newConflicts(), newExplain(),
+		newInbox(), newStatus(), newDoctor(), newOffsets(), newPause(), newReplay(), newResume(), newRerun(),
+		newRetention(), newSize(), newDev(), newVersion())
 	return root
 }
 
@@ -109,8 +109,8 @@ func usage(cmd *cobra.Command, format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...) + "; see " + cmd.CommandPath() + " --help"}
 }
 
-// refuseEmpty finds a flag that is given without a value, as by a shell's variable that is not set: a filter that picks
-// everything, or another database than was meant. A key may be empty; a cursor is at the first page.
+// refuseEmpty finds a flag that is given without a value, as by a shell's variable that is not set: a filter that
+// picks everything, or another database than was meant. A key may be empty; a cursor is at the first page.
 func refuseEmpty(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Value.Type() == "string" && f.Value.String() == "" && f.Name != "key" && f.Name != "after" {

@@ -43,7 +43,8 @@ func newMigrate() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&t.file, "config", "", "config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
+	flags.StringVar(&t.file, "config", "",
+		"config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
 	flags.StringVar(&t.dsn, "dsn", "", "connection `string`, instead of the config's")
 	flags.StringVar(&t.schema, "schema", "",
 		"`name` of the schema, instead of the config's (default "+migrations.DefaultSchema+")")
@@ -126,7 +127,8 @@ Exit codes: 0 printed, 1 it failed, 2 wrong usage or config.`,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if newest := migrations.Latest(); from < 0 || from > newest {
-			return usage(cmd, "--from %d is no version of the schema: the newest that this build knows is %d", from, newest)
+			return usage(cmd,
+				"--from %d is no version of the schema: the newest that this build knows is %d", from, newest)
 		}
 		_, cfg, err := t.load(false)
 		if err != nil {

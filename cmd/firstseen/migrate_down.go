@@ -47,8 +47,9 @@ Exit codes: 0 the schema is at that version, 1 it failed, 2 wrong usage or confi
 		case to < 0:
 			return usage(cmd, "--to %d: versions begin at 0", to)
 		case to < firstKept && !confirmed:
-			return usage(cmd, "version %d has no message_dedup: all message IDs ever seen would be lost, and messages that are delivered "+
-				"again would take effect again; add --%s if that is meant", to, confirmation)
+			return usage(cmd,
+				"version %d has no message_dedup: all message IDs ever seen would be lost, and messages that are "+
+					"delivered again would take effect again; add --%s if that is meant", to, confirmation)
 		}
 		return t.migrator(func(ctx context.Context, out io.Writer, dsn string, cfg migrations.Config) error {
 			if !withAudit && !confirmed {
@@ -97,8 +98,8 @@ func down(ctx context.Context, out io.Writer, dsn string, cfg migrations.Config,
 	case found == nil || *found == 0:
 		return fmt.Errorf("schema %s is not there: nothing to take back", cfg.Schema)
 	case *found > migrations.Latest():
-		return fmt.Errorf("schema %s is at version %d and this build knows %d: take it back with the build that made it",
-			cfg.Schema, *found, migrations.Latest())
+		return fmt.Errorf("schema %s is at version %d and this build knows %d: "+
+			"take it back with the build that made it", cfg.Schema, *found, migrations.Latest())
 	case *found <= to:
 		return fmt.Errorf("schema %s is at version %d already: nothing to take back to %d", cfg.Schema, *found, to)
 	}

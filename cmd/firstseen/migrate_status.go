@@ -75,14 +75,14 @@ func verdict(schema string, found *int64) (text string, current bool) {
 	need := migrations.Latest()
 	switch {
 	case found == nil || *found == 0:
-		return fmt.Sprintf("schema %s is not there, and this build needs version %d: run `firstseen migrate up`", schema,
-			need), false
+		return fmt.Sprintf("schema %s is not there, and this build needs version %d: "+
+			"run `firstseen migrate up`", schema, need), false
 	case *found < need:
-		return fmt.Sprintf("schema %s is at version %d, and this build needs %d: run `firstseen migrate up`", schema, *found,
-			need), false
+		return fmt.Sprintf("schema %s is at version %d, and this build needs %d: run `firstseen migrate up`",
+			schema, *found, need), false
 	case *found > need:
-		return fmt.Sprintf("schema %s is at version %d, newer than the %d that this build knows: run a newer build", schema,
-			*found, need), false
+		return fmt.Sprintf("schema %s is at version %d, newer than the %d that this build knows: run a newer build",
+			schema, *found, need), false
 	}
 	return fmt.Sprintf("schema %s is at version %d, which this build needs", schema, need), true
 }

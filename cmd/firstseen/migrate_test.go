@@ -91,10 +91,12 @@ func TestPrintedSQLMakesTheSchemaThatRunWants(t *testing.T) {
 	require.Equal(t, exitOK, code, stderr)
 	require.NotContains(t, stdout, "applied")
 	var rows, versions int64
-	require.NoError(t, pool.QueryRow(t.Context(), `select count(*), count(distinct version_id) from seen.schema_version`).Scan(&rows, &versions))
+	require.NoError(t, pool.QueryRow(t.Context(),
+		`select count(*), count(distinct version_id) from seen.schema_version`).Scan(&rows, &versions))
 	steps, err := migrations.Status(t.Context(), dsn, migrations.Config{Schema: "seen"})
 	require.NoError(t, err)
-	require.Equal(t, []int64{int64(len(steps)) + 1, int64(len(steps)) + 1}, []int64{rows, versions}, "each version is noted once")
+	require.Equal(t, []int64{int64(len(steps)) + 1, int64(len(steps)) + 1}, []int64{rows, versions},
+		"each version is noted once")
 
 	roles, _, code := command(t, "migrate", "print", "--roles", "--schema", "seen")
 	require.Equal(t, exitOK, code)
@@ -112,7 +114,8 @@ func hasSchema(t *testing.T, dsn, schema string) (there bool) {
 	conn, err := pgx.Connect(t.Context(), dsn)
 	require.NoError(t, err)
 	defer func() { _ = conn.Close(t.Context()) }()
-	require.NoError(t, conn.QueryRow(t.Context(), `select exists (select from pg_namespace where nspname = $1)`, schema).Scan(&there))
+	require.NoError(t, conn.QueryRow(t.Context(),
+		`select exists (select from pg_namespace where nspname = $1)`, schema).Scan(&there))
 	return there
 }
 
@@ -122,7 +125,8 @@ func TestMigratePrintRefusesAVersionThatThereIsNot(t *testing.T) {
 		stdout, stderr, code := command(t, "migrate", "print", "--from", from)
 		require.Equal(t, exitUsage, code)
 		require.Empty(t, stdout)
-		require.Contains(t, stderr, "--from "+from+" is no version of the schema: the newest that this build knows is "+newest)
+		require.Contains(t, stderr,
+			"--from "+from+" is no version of the schema: the newest that this build knows is "+newest)
 	}
 	_, stderr, code := command(t, "migrate", "print", "--from", newest)
 	require.Equal(t, exitOK, code, stderr)

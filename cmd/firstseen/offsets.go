@@ -44,7 +44,8 @@ type clusterOf struct {
 
 func (c *clusterOf) addFlags(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&c.file, "config", "", "config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
+	flags.StringVar(&c.file, "config", "",
+		"config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
 	flags.StringVar(&c.dsn, "dsn", "", "connection `string`, instead of the config's; the role firstseen_operator is "+
 		"enough")
 	flags.BoolVar(&c.json, "json", false, "print JSON")
@@ -168,7 +169,8 @@ func topicNames(cfg config.Config) []string {
 }
 
 func printStanding(out io.Writer, group string, s *cluster.Standing) error {
-	_, _ = fmt.Fprintf(out, "group %s: %s, %s\n\n", group, s.Group.State, terminal.Count(len(s.Group.Members), "member"))
+	_, _ = fmt.Fprintf(out, "group %s: %s, %s\n\n", group, s.Group.State,
+		terminal.Count(len(s.Group.Members), "member"))
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "PARTITION\tPOSITION\tCOMMITTED\tSTART\tSTABLE\tEND\tLAG\tOWNER")
 	for _, p := range s.Partitions {

@@ -65,7 +65,8 @@ func newOffsetsReset(c *clusterOf) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&r.to, "to", "", "`place` to go on at; required")
-	flags.Int32SliceVar(&r.partitions, "partitions", nil, "`numbers` of the partitions, separated by commas (default all)")
+	flags.Int32SliceVar(&r.partitions, "partitions", nil,
+		"`numbers` of the partitions, separated by commas (default all)")
 	flags.BoolVar(&r.dry, "dry-run", false, "print what it would mean, and change nothing")
 	flags.StringVar(&r.by.Why, "why", "", "`text` for those who come after; required")
 	flags.StringVar(&r.by.Actor, "actor", actor(), "`name` of who does it")
@@ -89,7 +90,8 @@ func (r *reset) run(cmd *cobra.Command, topic string) error {
 	case r.by.Why == "" && !r.dry:
 		return usage(cmd, "--why is required: it is kept in the audit")
 	}
-	return r.with(cmd, func(ctx context.Context, cfg config.Config, cluster *cluster.Cluster, store *dedup.Store) error {
+	return r.with(cmd, func(ctx context.Context, cfg config.Config, cluster *cluster.Cluster,
+		store *dedup.Store) error {
 		plan, err := cluster.PlanReset(ctx, store, cfg.Group, topic, to, r.partitions)
 		if err != nil {
 			return err

@@ -95,7 +95,8 @@ func newPausingKind(i *inspected, v pausing, kind dedup.PauseKind, name string) 
 		case by.Why == "":
 			return usage(cmd, "--why is required: it is kept for those who come after")
 		}
-		return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error { return i.pause(ctx, cmd, s, v, p, by) })
+		return i.withStore(cmd,
+			func(ctx context.Context, s *operate.Inbox) error { return i.pause(ctx, cmd, s, v, p, by) })
 	}
 	cmd.Flags().StringVar(&by.Why, "why", "", "`text` for those who come after; required")
 	cmd.Flags().StringVar(&by.Actor, "actor", actor(), "`name` of who does it")
@@ -121,7 +122,8 @@ func (i *inspected) pause(ctx context.Context, cmd *cobra.Command, s *operate.In
 	if !changed {
 		done = v.already
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "inbox %s: %s %s\n", terminal.OneLine(s.Name()), terminal.OneLine(p.String()), done)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "inbox %s: %s %s\n", terminal.OneLine(s.Name()),
+		terminal.OneLine(p.String()), done)
 	return err
 }
 
@@ -135,8 +137,8 @@ func warnOfUnknown(ctx context.Context, cmd *cobra.Command, s *operate.Inbox, p 
 	if near := config.Nearest(p.Name(), known); near != "" {
 		hint = "; did you mean " + strconv.Quote(near) + "?"
 	}
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "firstseen: warning: inbox %s has seen no %s %q yet%s\n", terminal.OneLine(s.Name()),
-		p.Kind, p.Name(), hint)
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "firstseen: warning: inbox %s has seen no %s %q yet%s\n",
+		terminal.OneLine(s.Name()), p.Kind, p.Name(), hint)
 	return err
 }
 
@@ -172,8 +174,8 @@ func printPauses(out io.Writer, inbox string, list []dedup.Pause) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "SINCE (UTC)\tKIND\tNAME\tBY\tWHY")
 	for _, p := range list {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", p.At.UTC().Format(time.DateTime), p.Kind, terminal.Brief(p.Name(), 60),
-			terminal.Brief(p.Actor, 40), terminal.Brief(p.Why, 70))
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", p.At.UTC().Format(time.DateTime), p.Kind,
+			terminal.Brief(p.Name(), 60), terminal.Brief(p.Actor, 40), terminal.Brief(p.Why, 70))
 	}
 	return table.Flush()
 }

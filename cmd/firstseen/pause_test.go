@@ -43,7 +43,8 @@ func TestPauseAndResumeSayWhetherAnythingChanged(t *testing.T) {
 	stdout, _ = o.run(exitOK, "resume", "handler", "book", "--why", "mended")
 	require.Equal(t, "inbox orders-inbox: handler book resumed\n", stdout)
 	stdout, _ = o.run(exitOK, "resume", "handler", "book", "--why", "mended", "--json")
-	require.JSONEq(t, `{"inbox": "orders-inbox", "action": "resume", "kind": "handler", "name": "book", "changed": false}`, stdout)
+	require.JSONEq(t,
+		`{"inbox": "orders-inbox", "action": "resume", "kind": "handler", "name": "book", "changed": false}`, stdout)
 	o.run(exitOK, "resume", "partition", "orders/3", "--why", "x")
 	stdout, _ = o.run(exitOK, "pause", "list")
 	require.Equal(t, "inbox orders-inbox: nothing is paused\n", stdout)
@@ -54,8 +55,9 @@ func TestPauseWarnsOfANameThatNothingHas(t *testing.T) {
 	o.add("order-1", dedup.Parked, dedup.Message{})
 	_, err := o.store.Acquire(t.Context(), "group", "orders", 3, "owner")
 	require.NoError(t, err)
-	for _, c := range [][]string{{"handler", "bok", `no handler "bok" yet; did you mean "book"?`}, {"topic", "order", `did you mean "orders"?`},
-		{"topic", "zzz", `no topic "zzz" yet`}, {"partition", "orders/4", `no partition "orders/4" yet`}} {
+	for _, c := range [][]string{{"handler", "bok", `no handler "bok" yet; did you mean "book"?`},
+		{"topic", "order", `did you mean "orders"?`}, {"topic", "zzz", `no topic "zzz" yet`},
+		{"partition", "orders/4", `no partition "orders/4" yet`}} {
 		stdout, stderr := o.run(exitOK, "pause", c[0], c[1], "--why", "x")
 		require.Contains(t, stderr, "warning: inbox orders-inbox has seen no ")
 		require.Contains(t, stderr, c[2])
@@ -67,8 +69,9 @@ func TestPauseWarnsOfANameThatNothingHas(t *testing.T) {
 
 func TestPauseRefusesWrongUsage(t *testing.T) {
 	t.Chdir(t.TempDir())
-	for _, args := range []string{"pause orders", "pause topic", "pause topic a b --why x", "pause topic orders", "pause partition orders --why x",
-		"pause list x", "resume list", "resume handler book", "resume day --why x"} {
+	for _, args := range []string{"pause orders", "pause topic", "pause topic a b --why x", "pause topic orders",
+		"pause partition orders --why x", "pause list x", "resume list",
+		"resume handler book", "resume day --why x"} {
 		stdout, stderr, code := command(t, strings.Fields(args)...)
 		require.Equal(t, exitUsage, code, args+stderr)
 		require.Empty(t, stdout, args)

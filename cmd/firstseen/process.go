@@ -30,8 +30,8 @@ func newProcessor(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, st
 	if err != nil {
 		return nil, err
 	}
-	return handlers.NewProcessor(handlers.Config{Store: store, Handlers: registry, HandlerTimeout: cfg.Timeouts.Handler,
-		Holds: waiting, Logger: log})
+	return handlers.NewProcessor(handlers.Config{Store: store, Handlers: registry,
+		HandlerTimeout: cfg.Timeouts.Handler, Holds: waiting, Logger: log})
 }
 
 // registryOf makes the config's handlers, or, where only is not empty, the one of that name.

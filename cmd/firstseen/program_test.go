@@ -119,7 +119,8 @@ func TestExitCodesTellUsageFromFailure(t *testing.T) {
 	require.Equal(t, exitFailure, exitCode(errors.New("x")))
 	t.Chdir(t.TempDir())
 	for _, args := range []string{"runn", "run now", "run --confg x", "migrate upp", "migrate up now", "migrate down",
-		"migrate down --to -1", "migrate down --to 0", "migrate down --to x", "run", "run --config none", "migrate up", "version x"} {
+		"migrate down --to -1", "migrate down --to 0", "migrate down --to x", "run", "run --config none",
+		"migrate up", "version x"} {
 		stdout, stderr, code := command(t, strings.Fields(args)...)
 		require.Equal(t, exitUsage, code, args)
 		require.Empty(t, stdout, args)

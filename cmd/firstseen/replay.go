@@ -180,7 +180,8 @@ func (r *replayCommand) run(cmd *cobra.Command, topic string) error {
 func (r *replayCommand) replay(ctx context.Context, cmd *cobra.Command, cfg config.Config, pool *pgxpool.Pool,
 	ask replay.Config, topic string, log *slog.Logger) error {
 	if cfg.Retention.IDs > 0 || len(cfg.Retention.Handlers) > 0 {
-		log.Warn("IDs are not kept for ever: messages whose IDs were forgotten are handled AGAIN; --dry-run tells how many")
+		log.Warn("IDs are not kept for ever: messages whose IDs were forgotten are handled AGAIN; " +
+			"--dry-run tells how many")
 	}
 	settings, err := cfg.Consumer(log)
 	if err != nil {
@@ -200,7 +201,8 @@ func (r *replayCommand) replay(ctx context.Context, cmd *cobra.Command, cfg conf
 	if err != nil {
 		return interrupted(ctx, err, "")
 	}
-	ask.Topic = settings.Topics[slices.IndexFunc(settings.Topics, func(t consumer.Topic) bool { return t.Name == topic })]
+	ask.Topic = settings.Topics[slices.IndexFunc(settings.Topics,
+		func(t consumer.Topic) bool { return t.Name == topic })]
 	ask.Progress = func(at replay.Result) { // what earlier runs have done counts for no rate
 		total := at.Total() - at.Before
 		r.progress.Show(total-at.Left(), total, at.Elapsed)
@@ -265,8 +267,8 @@ func (r *replayCommand) report(ctx context.Context, out io.Writer, result *repla
 	if r.dry && err != nil {
 		return fmt.Errorf("not read to the end: %w", err)
 	}
-	return interrupted(ctx, err, fmt.Sprintf(": %s of %s offsets are done", terminal.Grouped(result.Total()-result.Left()),
-		terminal.Grouped(result.Total())))
+	return interrupted(ctx, err, fmt.Sprintf(": %s of %s offsets are done",
+		terminal.Grouped(result.Total()-result.Left()), terminal.Grouped(result.Total())))
 }
 
 func printReplay(out io.Writer, r *replay.Result, dry bool) error {
@@ -283,11 +285,13 @@ func printReplay(out io.Writer, r *replay.Result, dry bool) error {
 		{"new", r.New, "handled"},
 		{"duplicates", r.Duplicates, "seen before: no effect"},
 		{"conflicts", r.Conflicts, "seen before with another content: see firstseen conflicts"},
-		{"parked", r.Parked, "for firstseen run to handle: a handler failed, an earlier one of the key waits, or a webhook's"},
+		{"parked", r.Parked,
+			"for firstseen run to handle: a handler failed, an earlier one of the key waits, or a webhook's"},
 		{"dead", r.Dead, "in the dead letters now: see firstseen dead"},
 		{"buried", r.Buried, "copies of dead letters: no effect"},
 	} {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", line.name, terminal.Grouped(int64(line.n)), describe(line.name, line.what, dry))
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", line.name, terminal.Grouped(int64(line.n)),
+			describe(line.name, line.what, dry))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -305,13 +309,15 @@ func headline(r *replay.Result, dry bool) string {
 	began := ", begun " + r.BegunAt.UTC().Format(time.DateTime) + " UTC"
 	switch {
 	case dry && r.Guessed:
-		return text + ": dry run, nothing was written; more IDs are new than can be remembered, so that new may be too high"
+		return text +
+			": dry run, nothing was written; more IDs are new than can be remembered, so that new may be too high"
 	case dry:
 		return text + ": dry run, nothing was written"
 	case r.Resumed && r.Left() == 0 && r.Before == r.Total():
 		return text + began + ": was finished before; --fresh begins it anew"
 	case r.Resumed:
-		text += began + ": resumed with " + terminal.Grouped(r.Before) + " of " + terminal.Grouped(r.Total()) + " offsets done"
+		text += began + ": resumed with " + terminal.Grouped(r.Before) + " of " +
+			terminal.Grouped(r.Total()) + " offsets done"
 	}
 	if r.Left() > 0 {
 		return text + ": not finished"

@@ -60,7 +60,8 @@ func TestReplayThatIsKilledGoesOnWhereItWas(t *testing.T) {
 	s.produce(100, 250)
 	args := []string{"replay", s.topic, "--from", "earliest"}
 	p := start(t, s.config(s.db.DSN), append(args, "--rate", "40")...)
-	eventually(t, func() bool { return s.moved() == 2 }) // where a position has not, the death makes its messages suspects
+	// where a position has not, the death makes its messages suspects
+	eventually(t, func() bool { return s.moved() == 2 })
 	p.signal(syscall.SIGKILL)
 	p.exit()
 	require.Less(t, s.booked(), 200)
@@ -90,7 +91,8 @@ func TestReplayDryRunTellsWhatTheReplayThenDoes(t *testing.T) {
 	s := newShop(t, booking)
 	s.produce(0, 100)
 	s.produce(50, 150)
-	ask := []string{"replay", s.topic, "--from", "earliest", "--to", "latest", "--partitions", "0,1", "--handler", "book"}
+	ask := []string{"replay", s.topic, "--from", "earliest", "--to", "latest", "--partitions",
+		"0,1", "--handler", "book"}
 	told := s.runJSON(exitOK, append(ask, "--dry-run")...)
 	require.Zero(t, s.booked())
 	require.EqualValues(t, 150, told["new"])
@@ -150,7 +152,8 @@ func TestOffsetsAreShownAndReset(t *testing.T) {
 	stdout, _ = s.run(exitOK, append(reset, "--dry-run")...)
 	require.Contains(t, stdout, end+" read again")
 	require.Contains(t, stdout, "nothing was changed")
-	require.EqualValues(t, first["next_offset"], s.runJSON(exitOK, "offsets", "show")["partitions"].([]any)[0].(map[string]any)["next_offset"])
+	require.EqualValues(t, first["next_offset"],
+		s.runJSON(exitOK, "offsets", "show")["partitions"].([]any)[0].(map[string]any)["next_offset"])
 	stdout, _ = s.run(exitOK, reset...)
 	require.Contains(t, stdout, "done: ")
 	stdout, _ = s.run(exitOK, "offsets", "reset", s.topic, "--to", "latest", "--dry-run")
@@ -158,8 +161,8 @@ func TestOffsetsAreShownAndReset(t *testing.T) {
 	out := s.runJSON(exitOK, "offsets", "reset", s.topic, "--to", "2h-ago", "--partitions", "0", "--why", "test")
 	require.EqualValues(t, 0, out["partitions"].([]any)[0].(map[string]any)["to"])
 
-	for args, text := range map[string]string{"reset": "name one topic", "reset x": "--to is required", "reset x --to y": "--to: ",
-		"reset x --to earliest": "--why is required"} {
+	for args, text := range map[string]string{"reset": "name one topic", "reset x": "--to is required",
+		"reset x --to y": "--to: ", "reset x --to earliest": "--why is required"} {
 		_, stderr := s.run(exitUsage, append([]string{"offsets"}, strings.Fields(args)...)...)
 		require.Contains(t, stderr, text)
 	}

@@ -92,7 +92,8 @@ func (f *rerunFlags) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&f.ordering, "ordering", "",
 		"the handler's ordering, `key`, partition or none (default: the config's, or else key)")
 	flags.Lookup("handler").Usage = "`name` of the handler; required"
-	flags.Lookup("since").Usage = "not received before this `time`: 2h (before now), 2026-03-01, or 2026-03-01T04:05:06Z (default 48h, without --id)"
+	flags.Lookup("since").Usage = "not received before this `time`: 2h (before now), 2026-03-01, " +
+		"or 2026-03-01T04:05:06Z (default 48h, without --id)"
 	flags.Lookup("until").Usage = "received before this `time`"
 }
 
@@ -108,10 +109,11 @@ func (f *rerunFlags) read(cmd *cobra.Command, i *inspected) (r operate.RerunFilt
 	case placed && (r.Topic == "" || !changed("partition")):
 		return r, usage(cmd, "--from-offset and --to-offset are of a --topic and a --partition")
 	case f.partition < 0 || f.partition > 1<<31-1 || f.from < 0 || changed("to-offset") && f.to <= f.from:
-		return r, usage(cmd, "--partition %d --from-offset %d --to-offset %d: not a range of offsets", f.partition, f.from,
-			f.to)
+		return r, usage(cmd, "--partition %d --from-offset %d --to-offset %d: not a range of offsets",
+			f.partition, f.from, f.to)
 	case !placed && r.IDs == nil && !changed("since") && !changed("until") && r.Key == nil:
-		return r, usage(cmd, "say which messages: --id, --topic with --partition and --from-offset, --key, --since or --until")
+		return r, usage(cmd,
+			"say which messages: --id, --topic with --partition and --from-offset, --key, --since or --until")
 	}
 	if placed {
 		r.Places = &operate.PlaceRange{Partition: int32(f.partition), From: f.from, To: f.to} //nolint:gosec // checked
@@ -200,6 +202,7 @@ func (i *inspected) reportRerun(cmd *cobra.Command, n int, err error) error {
 	case i.json:
 		return printJSON(cmd.OutOrStdout(), view.Changed{Action: "rerun", Messages: n})
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s on the way to the handler: processes that run it handle them in their lanes\n", terminal.Count(n, "message"))
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s on the way to the handler: processes that run it "+
+		"handle them in their lanes\n", terminal.Count(n, "message"))
 	return err
 }

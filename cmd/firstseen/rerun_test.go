@@ -17,21 +17,26 @@ func TestRerunShowsFirstAndIsDoneWithYes(t *testing.T) {
 		o.add(fmt.Sprint("order-", i), dedup.Processed, dedup.Message{Key: []byte("k")})
 	}
 	dead := o.add("dead", dedup.Dead, dedup.Message{})
-	where := []string{"rerun", "--handler", "book", "--topic", "orders", "--partition", "0", "--from-offset", "1", "--to-offset", "7"}
+	where := []string{"rerun", "--handler", "book", "--topic", "orders", "--partition", "0",
+		"--from-offset", "1", "--to-offset", "7"}
 	stdout, _ := o.run(exitOK, where...)
-	require.Regexp(t, `^6 messages would be rerun, in this order:\n  \S+  orders/0@1  received .*\n(.*\n){4}  and 1 more\n`, stdout)
+	require.Regexp(t,
+		`^6 messages would be rerun, in this order:\n  \S+  orders/0@1  received .*\n(.*\n){4}  and 1 more\n`, stdout)
 	require.Contains(t, stdout, "takes effect a second time. To go on, give the command again with --yes.")
 	require.Zero(t, o.count(`select count(*) from firstseen.parked`))
 	_, stderr := o.run(exitUsage, append(where, "--yes")...)
 	require.Contains(t, stderr, "--why is required")
 	stdout, _ = o.run(exitOK, append(where, "--yes", "--why", "wrong price", "--actor", "eve")...)
-	require.Equal(t, "6 messages on the way to the handler: processes that run it handle them in their lanes\n", stdout)
+	require.Equal(t,
+		"6 messages on the way to the handler: processes that run it handle them in their lanes\n", stdout)
 	require.Equal(t, 6, o.count(`select count(*) from firstseen.parked join firstseen.lanes using (scope_id, lane) where attempts = 0 and due_at <= now()`))
-	require.Equal(t, 6, o.count(`select count(*) from firstseen.audit where (actor, action, why) = ('eve', 'rerun', 'wrong price')`))
+	require.Equal(t, 6,
+		o.count(`select count(*) from firstseen.audit where (actor, action, why) = ('eve', 'rerun', 'wrong price')`))
 	stdout, _ = o.run(exitOK, "explain", "order-3")
 	require.Regexp(t, `rerun by eve: wrong price`, stdout)
 
-	stdout, _ = o.run(exitOK, "rerun", "--handler", "book", "--id", "order-0", "--id", "order-3", "--id", "dead", "--dry-run")
+	stdout, _ = o.run(exitOK, "rerun", "--handler", "book", "--id", "order-0", "--id", "order-3",
+		"--id", "dead", "--dry-run")
 	require.Contains(t, stdout, "1 message would be rerun")
 	require.Contains(t, stdout, dead.ID.String()+" is a dead letter: redrive it instead")
 	require.Contains(t, stdout, "is not processed yet: it waits in its lane")
@@ -49,9 +54,11 @@ func TestRerunTakesTheHandlersOrderingFromTheConfig(t *testing.T) {
 	o := newOffice(t)
 	m := o.add("order-1", dedup.Processed, dedup.Message{Key: []byte("k")})
 	lane := func(o dedup.Ordering) string { return o.Lane(&m).String() }
-	require.NoError(t, os.WriteFile("firstseen.yaml", []byte("topics: [{name: orders, handlers: [{name: book, function: f, ordering: partition}]}]\n"), 0o600))
+	require.NoError(t, os.WriteFile("firstseen.yaml",
+		[]byte("topics: [{name: orders, handlers: [{name: book, function: f, ordering: partition}]}]\n"), 0o600))
 	o.run(exitOK, "rerun", "--handler", "book", "--id", "order-1", "--yes", "--why", "x")
-	require.Equal(t, 1, o.count(`select count(*) from firstseen.lanes where lane::text = $1`, lane(dedup.OrderByPartition)))
+	require.Equal(t, 1,
+		o.count(`select count(*) from firstseen.lanes where lane::text = $1`, lane(dedup.OrderByPartition)))
 	o.add("order-2", dedup.Processed, dedup.Message{Key: []byte("k")})
 	o.run(exitOK, "rerun", "--handler", "book", "--id", "order-2", "--ordering", "key", "--yes", "--why", "x")
 	require.Equal(t, 1, o.count(`select count(*) from firstseen.lanes where lane::text = $1`, lane(dedup.OrderByKey)))
@@ -60,10 +67,12 @@ func TestRerunTakesTheHandlersOrderingFromTheConfig(t *testing.T) {
 func TestRerunRefusesWrongUsage(t *testing.T) {
 	o := newOffice(t)
 	o.add("order-1", dedup.Processed, dedup.Message{})
-	for _, args := range [][]string{{}, {"--id", "x"}, {"--handler", "book"}, {"--handler", "book", "--topic", "orders"},
-		{"--handler", "book", "--from-offset", "3", "--topic", "orders"}, {"--handler", "book", "--partition", "0"},
-		{"--handler", "book", "--topic", "orders", "--partition", "0", "--from-offset", "3", "--to-offset", "3"},
-		{"--handler", "book", "--id", "x", "--yes", "--dry-run", "--why", "x"}, {"--handler", "book", "--id", "x", "--ordering", "any"}} {
+	for _, args := range [][]string{{}, {"--id", "x"}, {"--handler", "book"},
+		{"--handler", "book", "--topic", "orders"}, {"--handler", "book", "--from-offset", "3", "--topic", "orders"},
+		{"--handler", "book", "--partition", "0"}, {"--handler", "book", "--topic", "orders", "--partition", "0",
+			"--from-offset", "3", "--to-offset", "3"}, {"--handler", "book", "--id", "x",
+			"--yes", "--dry-run", "--why",
+			"x"}, {"--handler", "book", "--id", "x", "--ordering", "any"}} {
 		o.run(exitUsage, append([]string{"rerun"}, args...)...)
 	}
 	_, stderr := o.run(exitFailure, "rerun", "--handler", "ledger", "--id", "order-1")

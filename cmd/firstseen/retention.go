@@ -59,7 +59,8 @@ func newRetention() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&k.file, "config", "", "config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
+	flags.StringVar(&k.file, "config", "",
+		"config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
 	flags.BoolVar(&k.json, "json", false, "print JSON")
 	cmd.AddCommand(newRetentionPlan(k), newRetentionRun(k))
 	return cmd
@@ -148,7 +149,8 @@ func (k *keeping) withKeeper(cmd *cobra.Command, do func(context.Context, *reten
 	}
 	r := cfg.Retention
 	if r.IDs == 0 && r.Inbox == 0 && len(r.Handlers) == 0 {
-		return errors.New("the config has neither retention.ids nor retention.handlers nor retention.inbox: nothing is ever deleted")
+		return errors.New("the config has neither retention.ids nor retention.handlers nor " +
+			"retention.inbox: nothing is ever deleted")
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -157,7 +159,8 @@ func (k *keeping) withKeeper(cmd *cobra.Command, do func(context.Context, *reten
 		return err
 	}
 	defer closePool(pool)
-	inbox, err := operate.Open(ctx, pool, dedup.Config{Inbox: cmp.Or(cfg.Inbox, cfg.Group), Schema: cfg.Postgres.Schema})
+	inbox, err := operate.Open(ctx, pool,
+		dedup.Config{Inbox: cmp.Or(cfg.Inbox, cfg.Group), Schema: cfg.Postgres.Schema})
 	if err != nil {
 		return err
 	}
@@ -229,8 +232,8 @@ func printPlan(out io.Writer, p retention.Plan, ids map[string]int64) error {
 			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\tkept: see below\n", terminal.Brief(h.Name, 40), h.Age,
 				h.Before.UTC().Format(time.DateTime), terminal.Grouped(ids[h.Name]))
 		default:
-			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\tgo\n", terminal.Brief(h.Name, 40), h.Age, h.Before.UTC().Format(time.DateTime),
-				terminal.Grouped(ids[h.Name]))
+			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\tgo\n", terminal.Brief(h.Name, 40), h.Age,
+				h.Before.UTC().Format(time.DateTime), terminal.Grouped(ids[h.Name]))
 		}
 	}
 	if err := table.Flush(); err != nil {
@@ -272,8 +275,8 @@ func printRefused(out io.Writer, p retention.Plan) error {
 // report prints what a run deleted, and kept.
 func (k *keeping) report(cmd *cobra.Command, d retention.Done, forced bool, err error) error {
 	out := cmd.OutOrStdout()
-	done := fmt.Sprintf("%s IDs forgotten, %s of the inbox dropped (%s)", terminal.Grouped(d.IDs), terminal.Count(d.Dropped.Days, "day"),
-		terminal.Bytes(d.Dropped.Bytes))
+	done := fmt.Sprintf("%s IDs forgotten, %s of the inbox dropped (%s)",
+		terminal.Grouped(d.IDs), terminal.Count(d.Dropped.Days, "day"), terminal.Bytes(d.Dropped.Bytes))
 	refused := d.Plan.Refused()
 	if forced {
 		refused = nil
@@ -292,7 +295,8 @@ func (k *keeping) report(cmd *cobra.Command, d retention.Done, forced bool, err 
 		_, err = fmt.Fprintln(out, done)
 	}
 	if err == nil && len(refused) > 0 {
-		return errors.New("IDs are kept, because their messages may come again: " + refused[0].Text + "; see `firstseen retention plan`")
+		return errors.New("IDs are kept, because their messages may come again: " + refused[0].Text +
+			"; see `firstseen retention plan`")
 	}
 	return err
 }

@@ -93,7 +93,8 @@ func newRun() *cobra.Command {
 	cmd.Flags().StringVar(&file, "config", "",
 		"config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
 	cmd.Flags().BoolVar(&check, "check", false, "check the config and end, without connecting anywhere")
-	cmd.Flags().BoolVar(&migrate, "migrate", false, "bring the schema up to date first, as the command migrate up does")
+	cmd.Flags().BoolVar(&migrate, "migrate", false,
+		"bring the schema up to date first, as the command migrate up does")
 	return cmd
 }
 
@@ -160,7 +161,8 @@ func warn(cfg config.Config, log *slog.Logger) {
 	}
 	warnHTTP(cfg.HTTP, log)
 	if cfg.Retention.Force {
-		log.Warn("retention.force is on: IDs are forgotten even where a topic may bring their messages again, which then take effect again")
+		log.Warn("retention.force is on: IDs are forgotten even where a topic may bring their messages again, " +
+			"which then take effect again")
 	}
 	for _, name := range cfg.Unencrypted() {
 		log.Warn("the webhook's URL is http: messages cross the network as they are", "handler", name)
@@ -204,8 +206,8 @@ func openOnce(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, waitin
 	return newProcessor(ctx, cfg, pool, store, "", waiting, log)
 }
 
-// serve starts the HTTP server for probes, metrics and the admin API, before Postgres or Kafka is reached. It gives nil
-// where the config names no address.
+// serve starts the HTTP server for probes, metrics and the admin API, before Postgres or Kafka is reached. It gives
+// nil where the config names no address.
 func serve(ctx context.Context, live *config.Live, pool *pgxpool.Pool, metrics http.Handler, waiting *holds.Registry,
 	log *slog.Logger) (*admin.Server, error) {
 	if live.Load().HTTP.Listen == "" {
@@ -228,7 +230,8 @@ func warnHTTP(h config.HTTP, log *slog.Logger) {
 	address, err := netip.ParseAddr(host)
 	local := host == "localhost" || err == nil && address.IsLoopback()
 	if !local && (h.ReadToken != "" || h.WriteToken != "") {
-		log.Warn("http.listen is open to other hosts without TLS: tokens and messages cross the network as they are; set http.cert_file and http.key_file")
+		log.Warn("http.listen is open to other hosts without TLS: tokens and messages cross the network as they " +
+			"are; set http.cert_file and http.key_file")
 	}
 }
 

@@ -45,8 +45,8 @@ func TestRunAnswersProbesAndTheAdminAPI(t *testing.T) {
 		_, body := p.ask("/api/v1/partitions")
 		return regexp.MustCompile(`"topic":"` + s.topic).MatchString(body)
 	})
-	for path, want := range map[string]string{"/livez": `"ok"`, "/healthz": `"kafka"`, "/metrics": "go_goroutines", "/api/v1/status": `"state":"consuming"`,
-		"/api/v1/backlog": `"handlers"`, "/api/v1/size": "message_dedup"} {
+	for path, want := range map[string]string{"/livez": `"ok"`, "/healthz": `"kafka"`, "/metrics": "go_goroutines",
+		"/api/v1/status": `"state":"consuming"`, "/api/v1/backlog": `"handlers"`, "/api/v1/size": "message_dedup"} {
 		status, body := p.ask(path)
 		require.Equal(t, http.StatusOK, status, "%s: %s", path, body)
 		require.Contains(t, body, want, path)
@@ -68,7 +68,8 @@ func TestRunAnswersProbesAndTheAdminAPI(t *testing.T) {
 func TestRunAnswersProbesWhileItWaitsForPostgres(t *testing.T) {
 	s := newShop(t, booking)
 	p := start(t, s.config("postgres://app:hunter2@127.0.0.1:1/app")+"http: {listen: \"127.0.0.1:0\"}\n", "run")
-	for path, want := range map[string]int{"/livez": 200, "/readyz": 503, "/healthz": 200, "/api/v1/status": 200, "/api/v1/pauses": 503} {
+	for path, want := range map[string]int{"/livez": 200, "/readyz": 503, "/healthz": 200,
+		"/api/v1/status": 200, "/api/v1/pauses": 503} {
 		status, body := p.ask(path)
 		require.Equal(t, want, status, "%s: %s", path, body)
 		require.NotContains(t, body, "hunter2")
@@ -82,8 +83,8 @@ func TestRunAnswersProbesWhileItWaitsForPostgres(t *testing.T) {
 
 func TestRunRefusesAFaultInOpenTelemetrysEnvironmentAndShowsNoValue(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "firstseen.yaml")
-	require.NoError(t, os.WriteFile(file, []byte("postgres: {dsn: 'postgres://127.0.0.1:1/app'}\nkafka: {brokers: ['127.0.0.1:1']}\ngroup: g\n"+
-		"topics: [{name: orders, handlers: [{name: book, function: book}]}]\n"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("postgres: {dsn: 'postgres://127.0.0.1:1/app'}\nkafka: {brokers: "+
+		"['127.0.0.1:1']}\ngroup: g\ntopics: [{name: orders, handlers: [{name: book, function: book}]}]\n"), 0o600))
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://ann:hush%zz@collector:4318")
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "Authorization hush")
 	_, stderr, code := command(t, "run", "--config", file)

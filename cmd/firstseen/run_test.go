@@ -35,7 +35,8 @@ func newShop(t *testing.T, handler string) *shop {
 
 func newShopOn(t *testing.T, db *deduptest.DB, handler string) *shop {
 	t.Helper()
-	s := &shop{t: t, db: db, addr: consumertest.NewFake(t).Addr, topic: consumertest.Name(t), group: consumertest.Name(t)}
+	s := &shop{t: t, db: db, addr: consumertest.NewFake(t).Addr, topic: consumertest.Name(t),
+		group: consumertest.Name(t)}
 	consumertest.CreateTopic(t, s.addr, s.topic, 2)
 	_, err := s.db.Pool.Exec(t.Context(), `create schema billing; create table billing.booked (id uuid)`)
 	require.NoError(t, err)
@@ -61,7 +62,8 @@ func (s *shop) produce(from, to int) {
 	var records []*kgo.Record
 	for i := from; i < to; i++ {
 		id := strconv.Itoa(i)
-		records = append(records, &kgo.Record{Topic: s.topic, Key: []byte(id), Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(id)}}})
+		records = append(records, &kgo.Record{Topic: s.topic, Key: []byte(id),
+			Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(id)}}})
 	}
 	consumertest.Produce(s.t, s.addr, records...)
 }
@@ -146,10 +148,12 @@ func TestRunThroughAPoolerInTransactionMode(t *testing.T) {
 func TestRunRefusesWhatTryingAgainDoesNotMend(t *testing.T) {
 	s := newShop(t, booking)
 	for name, c := range map[string]struct{ config, want string }{
-		"no schema":             {s.config(deduptest.NewDatabase(t)), "schema firstseen is not there: run `firstseen migrate up`"},
-		"wrong password":        {s.config(withLogin(t, s.db.DSN, "nobody", "hunter2")), "nobody"},
-		"no database":           {s.config(withPath(t, s.db.DSN, "/none")), `database "none" does not exist`},
-		"no function":           {strings.Replace(s.config(s.db.DSN), "book_order", "none", 1), "handler book of topic " + s.topic + ": function billing.none: there is none of that name"},
+		"no schema": {s.config(deduptest.NewDatabase(t)),
+			"schema firstseen is not there: run `firstseen migrate up`"},
+		"wrong password": {s.config(withLogin(t, s.db.DSN, "nobody", "hunter2")), "nobody"},
+		"no database":    {s.config(withPath(t, s.db.DSN, "/none")), `database "none" does not exist`},
+		"no function": {strings.Replace(s.config(s.db.DSN), "book_order", "none", 1),
+			"handler book of topic " + s.topic + ": function billing.none: there is none of that name"},
 		"wrong config":          {s.config(s.db.DSN) + "nonsense: 1", "column 1): unknown key"},
 		"wrong type":            {s.config(s.db.DSN) + "inbox: 1", "column 1): is not a text"},
 		"no such function name": {strings.Replace(s.config(s.db.DSN), "billing.book_order", "a..b", 1), "a..b"},
@@ -181,7 +185,8 @@ func TestRunWaitsForPostgresAndEndsWhileItWaits(t *testing.T) {
 func TestRunMigratesFirstWhereAsked(t *testing.T) {
 	s := newShop(t, booking)
 	for _, schema := range []string{"firstseen", "seen"} {
-		config := strings.Replace(s.config(deduptest.NewDatabase(t)), "postgres: {", "postgres: {schema: "+schema+", ", 1)
+		config := strings.Replace(s.config(deduptest.NewDatabase(t)), "postgres: {",
+			"postgres: {schema: "+schema+", ", 1)
 		p := start(t, config, "run", "--migrate")
 		require.Equal(t, exitFailure, p.exit())
 		require.Contains(t, p.log.String(), "schema migrated")
@@ -194,8 +199,8 @@ func TestCheckConnectsNowhereAndShowsNoSecret(t *testing.T) {
 	t.Setenv("POSTGRES_PASSWORD", "hunter2")
 	stdout, stderr, code := command(t, "run", "--check", "--config", path)
 	require.Equal(t, exitOK, code, stderr)
-	require.Equal(t, "config ok: group billing reads 2 topics (orders, payments) from localhost:9092 (no TLS, no SASL) "+
-		"and gives them to 3 handlers in localhost:5432/shop\n", stdout)
+	require.Equal(t, "config ok: group billing reads 2 topics (orders, payments) from localhost:9092 (no TLS, "+
+		"no SASL) and gives them to 3 handlers in localhost:5432/shop\n", stdout)
 	t.Setenv("FIRSTSEEN_BATCH_MESSAGES", "-1")
 	stdout, stderr, code = command(t, "run", "--check", "--config", path)
 	require.Equal(t, exitUsage, code)
@@ -228,7 +233,8 @@ func TestRunTakesTheTimeLimitOfHandlersFromTheConfig(t *testing.T) {
 	start(t, s.config(s.db.DSN)+"timeouts: {handler: 500ms}\n", "run")
 	eventually(t, func() bool {
 		var n int
-		require.NoError(t, s.db.Pool.QueryRow(t.Context(), `select count(*) from firstseen.parked where raw_id = '1' and attempts > 0`).Scan(&n))
+		require.NoError(t, s.db.Pool.QueryRow(t.Context(),
+			`select count(*) from firstseen.parked where raw_id = '1' and attempts > 0`).Scan(&n))
 		return n == 1 && s.booked() == 2
 	})
 }
@@ -237,7 +243,8 @@ func TestRunKeepsToTheSchemaOfTheConfig(t *testing.T) {
 	s := newShop(t, booking)
 	_, err := migrations.Up(t.Context(), s.db.DSN, migrations.Config{Schema: "seen"})
 	require.NoError(t, err)
-	_, err = s.db.Pool.Exec(t.Context(), `drop schema firstseen cascade; `+strings.ReplaceAll(booking, "firstseen.", "seen."))
+	_, err = s.db.Pool.Exec(t.Context(),
+		`drop schema firstseen cascade; `+strings.ReplaceAll(booking, "firstseen.", "seen."))
 	require.NoError(t, err)
 	s.produce(0, 3)
 	p := start(t, strings.Replace(s.config(s.db.DSN), "postgres: {", "postgres: {schema: seen, ", 1)+

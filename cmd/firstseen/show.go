@@ -16,8 +16,8 @@ import (
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
-// newShow shows all messages of an ID, which have one of the statuses. what they are called, and what is told of others,
-// is for an ID that has none.
+// newShow shows all messages of an ID, which have one of the statuses. what they are called, and what is told of
+// others, is for an ID that has none.
 func newShow(i *inspected, what, told string, statuses ...operate.Status) *cobra.Command {
 	var f operate.Filter
 	cmd := &cobra.Command{Use: "show ID", Args: oneArg("ID")}
@@ -31,7 +31,8 @@ func newShow(i *inspected, what, told string, statuses ...operate.Status) *cobra
 			case err != nil:
 				return err
 			case len(found) == 0:
-				return fmt.Errorf("inbox %s: no %s has the ID %s; `firstseen explain` tells %s", s.Name(), what, args[0], told)
+				return fmt.Errorf("inbox %s: no %s has the ID %s; `firstseen explain` tells %s",
+					s.Name(), what, args[0], told)
 			case i.json:
 				return printJSON(cmd.OutOrStdout(), messagesJSON(found, ""))
 			}
@@ -85,7 +86,8 @@ func printWhole(out io.Writer, messages []operate.Listed) error {
 			{"message", place(m)}, {"status", string(l.Status)}, {"produced", view.Timestamp(m)},
 			{"received", view.Clock(l.ReceivedAt)},
 			{since[l.Status], view.Clock(l.At)}, {"due", view.Clock(l.DueAt)},
-			{"attempts", fmt.Sprint(l.Attempts)}, {"reason", terminal.OneLine(l.Reason)}, {"error", indented(terminal.Visible(l.Error))},
+			{"attempts", fmt.Sprint(l.Attempts)}, {"reason", terminal.OneLine(l.Reason)},
+			{"error", indented(terminal.Visible(l.Error))},
 			{"key", terminal.Inline(m.Key)}, {"headers", fmt.Sprint(len(m.Headers))},
 		})
 		if err := table.Flush(); err != nil {

@@ -62,7 +62,8 @@ func printSize(out io.Writer, s *operate.Size, cfg config.Config) error {
 	_, _ = fmt.Fprintln(table, "TABLE\tROWS (ESTIMATED)\tBYTES\tA DAY")
 	var total int64
 	for _, t := range s.Tables {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", t.Name, terminal.Grouped(t.Rows), terminal.Bytes(t.Bytes), aDay(s, t.Name))
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", t.Name, terminal.Grouped(t.Rows),
+			terminal.Bytes(t.Bytes), aDay(s, t.Name))
 		total += t.Bytes
 	}
 	_, _ = fmt.Fprintf(table, "all\t\t%s\t%s\n\n", terminal.Bytes(total), aDay(s, "all"))
@@ -88,8 +89,8 @@ func printScopes(out io.Writer, table *tabwriter.Writer, s *operate.Size) error 
 	_, _ = fmt.Fprintln(table, "INBOX\tHANDLER\tTENANT\tIDS (ESTIMATED)\tSHARE")
 	const shown = 20
 	for _, f := range s.Scopes[:min(shown, len(s.Scopes))] {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%.1f %%\n", terminal.Brief(f.Inbox, 40), terminal.Brief(f.Handler, 40), terminal.Brief(f.Tenant, 40),
-			terminal.Grouped(f.Rows), 100*f.Share)
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%.1f %%\n", terminal.Brief(f.Inbox, 40),
+			terminal.Brief(f.Handler, 40), terminal.Brief(f.Tenant, 40), terminal.Grouped(f.Rows), 100*f.Share)
 	}
 	if err := table.Flush(); err != nil || len(s.Scopes) <= shown {
 		return err
@@ -120,7 +121,8 @@ func diskText(s *operate.Size, cfg config.Config) string {
 	const what = " taken by all databases of this server"
 	capacity := int64(cfg.Postgres.Capacity)
 	if capacity == 0 {
-		return terminal.Bytes(s.Used) + what + "; with postgres.capacity in the config it is said when the disk is full"
+		return terminal.Bytes(s.Used) + what +
+			"; with postgres.capacity in the config it is said when the disk is full"
 	}
 	text := terminal.Bytes(s.Used) + " of " + terminal.Bytes(capacity) + what
 	days, ok := s.FullIn(capacity, cfg.Retention.IDs, cfg.Retention.Inbox)
@@ -151,5 +153,6 @@ func indexText(s *operate.Size, schema string) string {
 	if !view.WorthRebuilding(i) {
 		return text + ": nothing to do"
 	}
-	return text + ": rebuild it when there is little to do, `reindex index concurrently " + schema + ".message_dedup_pkey`"
+	return text + ": rebuild it when there is little to do, `reindex index concurrently " +
+		schema + ".message_dedup_pkey`"
 }

@@ -18,8 +18,10 @@ func TestSizeTellsTablesGrowthForecastAndShares(t *testing.T) {
 		o.add(fmt.Sprint("order-", i), dedup.Processed, dedup.Message{})
 	}
 	yesterday := time.Now().UTC().Truncate(24 * time.Hour).Add(-24 * time.Hour)
-	_, err := o.db.Pool.Exec(t.Context(), fmt.Sprintf(`create table firstseen.inbox_%s partition of firstseen.inbox for values from ('%s') to ('%s')`,
-		yesterday.Format("20060102"), yesterday.Format(time.RFC3339), yesterday.Add(24*time.Hour).Format(time.RFC3339)))
+	_, err := o.db.Pool.Exec(t.Context(),
+		fmt.Sprintf(`create table firstseen.inbox_%s partition of firstseen.inbox for values from ('%s') to ('%s')`,
+			yesterday.Format("20060102"), yesterday.Format(time.RFC3339),
+			yesterday.Add(24*time.Hour).Format(time.RFC3339)))
 	require.NoError(t, err)
 	_, err = o.db.Pool.Exec(t.Context(), `update firstseen.inbox set received_at = $1`, yesterday)
 	require.NoError(t, err)
@@ -34,7 +36,8 @@ func TestSizeTellsTablesGrowthForecastAndShares(t *testing.T) {
 
 	require.NoError(t, os.WriteFile("firstseen.yaml", []byte("postgres: {capacity: 1GiB}\n"), 0o600))
 	stdout, _ = o.run(exitOK, "size")
-	require.Regexp(t, `(?m)^disk +.* of 1.0 GiB taken by all databases of this server: full in \d+ days at this growth$`, stdout)
+	require.Regexp(t,
+		`(?m)^disk +.* of 1.0 GiB taken by all databases of this server: full in \d+ days at this growth$`, stdout)
 	stdout, _ = o.run(exitOK, "size", "--json")
 	var got struct {
 		Tables []struct {

@@ -18,8 +18,8 @@ func (o *office) addHostile(state dedup.State) (id string) {
 	o.t.Helper()
 	scopes, err := o.store.Scopes(o.t.Context(), []dedup.ScopeKey{{Handler: "h" + hostile, Tenant: "t" + hostile}})
 	require.NoError(o.t, err)
-	m := dedup.Message{ID: uuid.New(), RawID: hostile, Topic: "o" + hostile, Key: []byte(hostile), Value: []byte(hostile),
-		Headers: []dedup.Header{{Key: hostile, Value: []byte(hostile)}}}
+	m := dedup.Message{ID: uuid.New(), RawID: hostile, Topic: "o" + hostile, Key: []byte(hostile),
+		Value: []byte(hostile), Headers: []dedup.Header{{Key: hostile, Value: []byte(hostile)}}}
 	e := dedup.Entry{Scope: scopes[0], Message: &m, Lane: m.ID, State: state}
 	if state != dedup.Processed {
 		e.Attempts, e.Reason, e.Error = 1, "r"+hostile, hostile
@@ -39,14 +39,19 @@ func (o *office) addHostile(state dedup.State) (id string) {
 func TestWhatComesFromMessagesDoesNotSteerTheTerminal(t *testing.T) {
 	o := newOffice(t)
 	processed, parked, dead := o.addHostile(dedup.Processed), o.addHostile(dedup.Parked), o.addHostile(dedup.Dead)
-	_, err := o.db.Pool.Exec(t.Context(), `insert into firstseen.positions (consumer, topic, "partition", next_offset, owner) values ($1, $1, 0, 5, $1)`, hostile)
+	_, err := o.db.Pool.Exec(t.Context(),
+		`insert into firstseen.positions (consumer, topic, "partition", next_offset, owner) values ($1, $1, 0, 5, $1)`,
+		hostile)
 	require.NoError(t, err)
-	_, err = operate.Of(o.store).Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: hostile}, operate.By{Actor: hostile, Why: hostile})
+	_, err = operate.Of(o.store).Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: hostile},
+		operate.By{Actor: hostile, Why: hostile})
 	require.NoError(t, err)
-	for _, args := range [][]string{{"dead", "list"}, {"dead", "show", dead}, {"inbox", "list", "--status", "failed"}, {"inbox", "list", "--status", "processed"},
-		{"inbox", "show", parked}, {"inbox", "show", processed}, {"conflicts", "list"}, {"conflicts", "show", dead}, {"explain", dead}, {"explain", parked},
-		{"status"}, {"pause", "list"}, {"size"}, {"rerun", "--handler", "h" + hostile, "--id", processed}, {"doctor", "--all"},
-		{"dead", "list", "--inbox", hostile}, {"dead", "show", hostile}, {"dead", "list", "--" + hostile}, {"pause", "topic", hostile, "--why", hostile}} {
+	for _, args := range [][]string{{"dead", "list"}, {"dead", "show", dead}, {"inbox", "list", "--status", "failed"},
+		{"inbox", "list", "--status", "processed"}, {"inbox", "show", parked}, {"inbox", "show", processed},
+		{"conflicts", "list"}, {"conflicts", "show", dead}, {"explain", dead}, {"explain", parked}, {"status"},
+		{"pause", "list"}, {"size"}, {"rerun", "--handler", "h" + hostile, "--id", processed}, {"doctor", "--all"},
+		{"dead", "list", "--inbox", hostile}, {"dead", "show", hostile}, {"dead", "list", "--" + hostile},
+		{"pause", "topic", hostile, "--why", hostile}} {
 		stdout, stderr, _ := command(t, append(args, "--dsn", o.db.DSN)...)
 		require.NotRegexp(t, "[\x1b\u009b\u202e\r]", stdout+stderr, "%q", args)
 		if len(args) == 1 || args[1] != "show" { // there a value and an error have lines of their own
@@ -58,7 +63,8 @@ func TestWhatComesFromMessagesDoesNotSteerTheTerminal(t *testing.T) {
 func TestFlagWithoutAValueIsRefused(t *testing.T) {
 	o := newOffice(t)
 	o.add("order-1", dedup.Dead, dedup.Message{})
-	for _, flag := range []string{"--topic", "--handler", "--tenant", "--reason", "--since", "--until", "--inbox", "--config"} {
+	for _, flag := range []string{"--topic", "--handler", "--tenant", "--reason", "--since",
+		"--until", "--inbox", "--config"} {
 		_, stderr := o.run(exitUsage, "dead", "discard", flag, "", "--why", "a variable that is not set")
 		require.Contains(t, stderr, flag+" is empty", flag)
 	}

@@ -38,8 +38,8 @@ func soakFor(t *testing.T) time.Duration {
 	return d
 }
 
-// soak is a topic with two handlers, two members that are killed now and then, and all that an operator may do, at once.
-// book fails now and then, and on poison until it is healed; echo is what is run again by intention.
+// soak is a topic with two handlers, two members that are killed now and then, and all that an operator may do, at
+// once. book fails now and then, and on poison until it is healed; echo is what is run again by intention.
 type soak struct {
 	t       *testing.T
 	db      *deduptest.DB
@@ -78,7 +78,8 @@ create function billing.echo(batch firstseen.message[]) returns void language sq
 	insert into billing.echoed select m.id from unnest(batch) m $$`
 
 func newSoak(ctx context.Context, t *testing.T) *soak {
-	s := &soak{t: t, ctx: ctx, db: deduptest.New(t), addr: consumertest.StartKafka(t).Addr, topic: consumertest.Name(t), counts: map[string]int{}}
+	s := &soak{t: t, ctx: ctx, db: deduptest.New(t), addr: consumertest.StartKafka(t).Addr,
+		topic: consumertest.Name(t), counts: map[string]int{}}
 	consumertest.CreateTopic(t, s.addr, s.topic, 4)
 	_, err := s.db.Pool.Exec(t.Context(), soakHandlers)
 	require.NoError(t, err)
@@ -245,7 +246,8 @@ func (s *soak) rounds() []func(i int) {
 			s.rest(time.Second)
 		},
 		func(i int) { // somebody pauses this and that
-			what := [][]string{{"topic", s.topic}, {"handler", "book"}, {"partition", s.topic + "/" + strconv.Itoa(i%4)}}[i%3]
+			what := [][]string{{"topic", s.topic}, {"handler", "book"},
+				{"partition", s.topic + "/" + strconv.Itoa(i%4)}}[i%3]
 			s.operate(ok, append([]string{"pause", "--why", "soak"}, what...)...)
 			s.operate(ok, "pause", "list")
 			s.rest(time.Second)
@@ -258,15 +260,15 @@ func (s *soak) rounds() []func(i int) {
 			s.get(m, "/readyz", http.StatusOK, http.StatusServiceUnavailable)
 			s.get(m, "/healthz", http.StatusOK, http.StatusServiceUnavailable)
 			s.get(m, "/metrics", http.StatusOK)
-			for _, path := range []string{"status", "partitions", "pauses", "backlog", "messages?status=failed", "messages?status=processed",
-				"dead-letters", "conflicts", "size", "audit"} {
+			for _, path := range []string{"status", "partitions", "pauses", "backlog", "messages?status=failed",
+				"messages?status=processed", "dead-letters", "conflicts", "size", "audit"} {
 				s.get(m, "/api/v1/"+path, http.StatusOK, http.StatusServiceUnavailable, http.StatusTooManyRequests)
 			}
 			s.rest(time.Second)
 		},
 		func(int) { // and looks from the shell
-			for _, line := range []string{"status", "offsets show", "dead list", "conflicts list", "inbox list", "size", "retention plan",
-				"config print", "explain " + s.topic + "/0/5"} {
+			for _, line := range []string{"status", "offsets show", "dead list", "conflicts list", "inbox list",
+				"size", "retention plan", "config print", "explain " + s.topic + "/0/5"} {
 				s.operate(ok, strings.Fields(line)...)
 			}
 			s.operate([]int{0, 4, 5}, "doctor")
@@ -275,7 +277,8 @@ func (s *soak) rounds() []func(i int) {
 		func(int) { // the topic is replayed, which changes nothing
 			s.operate(ok, "replay", s.topic, "--from", "earliest", "--dry-run")
 			s.operate(ok, "replay", s.topic, "--from", "earliest", "--fresh")
-			s.operate(maybe, "offsets", "reset", s.topic, "--to", "earliest", "--why", "soak") // refused while the group has members
+			// refused while the group has members
+			s.operate(maybe, "offsets", "reset", s.topic, "--to", "earliest", "--why", "soak")
 			s.rest(time.Second)
 		},
 		func(i int) { // something is run again by intention
@@ -331,8 +334,8 @@ func (s *soak) count(sql string) (n int) {
 	return n
 }
 
-// TestEverythingAtOnceWhileMembersAreKilled does for a while all that an operator can do, with traffic and deaths beside
-// it, and then counts: each effect once, and once more for each time that it was asked for.
+// TestEverythingAtOnceWhileMembersAreKilled does for a while all that an operator can do, with traffic and deaths
+// beside it, and then counts: each effect once, and once more for each time that it was asked for.
 func TestEverythingAtOnceWhileMembersAreKilled(t *testing.T) {
 	t.Parallel()
 	ctx, end := context.WithCancel(t.Context())
@@ -366,10 +369,12 @@ func (s *soak) settle(unique int) {
 	require.NoError(s.t, err)
 	require.Eventually(s.t, func() bool {
 		s.operate([]int{exitOK, exitFailure}, "dead", "redrive", "--handler", "book", "--why", "healed")
-		return s.count(`select count(distinct id) from billing.booked`) == unique && s.count(`select count(distinct id) from billing.echoed`) == unique &&
+		return s.count(`select count(distinct id) from billing.booked`) == unique &&
+			s.count(`select count(distinct id) from billing.echoed`) == unique &&
 			s.count(`select count(*) from firstseen.parked`) == 0
 	}, testLimit+soakFor(s.t)/2, 250*time.Millisecond)
 	require.Equal(s.t, unique, s.count(`select count(*) from billing.booked`))
-	require.Equal(s.t, unique+s.count(`select count(*) from firstseen.audit where action = 'rerun'`), s.count(`select count(*) from billing.echoed`))
+	require.Equal(s.t, unique+s.count(`select count(*) from firstseen.audit where action = 'rerun'`),
+		s.count(`select count(*) from billing.echoed`))
 	require.Zero(s.t, s.count(`select count(*) from firstseen.dead_letters`))
 }

@@ -42,7 +42,8 @@ func newStatus() *cobra.Command {
 			case err != nil:
 				return err
 			case i.json:
-				return printJSON(cmd.OutOrStdout(), view.InboxStatusOf(s.Name(), found.positions, found.backlog, found.pauses, found.holds))
+				return printJSON(cmd.OutOrStdout(),
+					view.InboxStatusOf(s.Name(), found.positions, found.backlog, found.pauses, found.holds))
 			}
 			return found.print(cmd.OutOrStdout(), s.Name(), time.Now())
 		})
@@ -81,21 +82,22 @@ func (f *storedStatus) print(out io.Writer, inbox string, now time.Time) error {
 		if p.Next >= 0 {
 			next = strconv.FormatInt(p.Next, 10)
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s/%d\t%s\t%s\t%s\t%s\n", terminal.OneLine(p.Consumer), terminal.OneLine(p.Topic), p.Partition, next,
-			ago(p.MovedAt, now), ago(p.AcquiredAt, now), terminal.Brief(p.Owner, 60))
+		_, _ = fmt.Fprintf(table, "%s\t%s/%d\t%s\t%s\t%s\t%s\n", terminal.OneLine(p.Consumer),
+			terminal.OneLine(p.Topic), p.Partition, next, ago(p.MovedAt, now), ago(p.AcquiredAt, now),
+			terminal.Brief(p.Owner, 60))
 	}
 	_, _ = fmt.Fprintf(table, "\nHANDLER\tPENDING\tFAILED\tDEAD\tOLDEST\n")
 	for _, b := range f.backlog {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", terminal.Brief(b.Handler, 40), capped(b.Pending, &b), capped(b.Failed, &b),
-			capped(b.Dead, &b), ago(b.OldestAt, now))
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", terminal.Brief(b.Handler, 40), capped(b.Pending, &b),
+			capped(b.Failed, &b), capped(b.Dead, &b), ago(b.OldestAt, now))
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(out, "\ninbox %s: %s\n", terminal.OneLine(inbox), pausedText(len(f.pauses)))
 	for _, p := range f.pauses {
-		_, err = fmt.Fprintf(out, "  %s, %s by %s: %s\n", terminal.OneLine(p.String()), ago(p.At, now), terminal.OneLine(p.Actor),
-			terminal.Brief(p.Why, 200))
+		_, err = fmt.Fprintf(out, "  %s, %s by %s: %s\n", terminal.OneLine(p.String()), ago(p.At, now),
+			terminal.OneLine(p.Actor), terminal.Brief(p.Why, 200))
 	}
 	return cmp.Or(err, f.printHolds(out, now))
 }
@@ -107,12 +109,13 @@ func (f *storedStatus) printHolds(out io.Writer, now time.Time) (err error) {
 		if told.Stale {
 			when += ", and it is gone since, or can't reach Postgres"
 		}
-		_, err = fmt.Fprintf(out, "\nwaiting in %s, %s (%s):\n", terminal.OneLine(told.Consumer), terminal.Brief(told.Owner, 60), when)
+		_, err = fmt.Fprintf(out, "\nwaiting in %s, %s (%s):\n", terminal.OneLine(told.Consumer),
+			terminal.Brief(told.Owner, 60), when)
 		for i := range told.Holds {
 			h := &told.Holds[i]
 			e := h.Entry()
-			_, err = fmt.Fprintf(out, "  %s, since %s: %s (%s): %s\n    -> %s\n", terminal.OneLine(h.String()), ago(h.Since, now),
-				e.Means, h.Code, terminal.Brief(h.Reason, 300), e.Do)
+			_, err = fmt.Fprintf(out, "  %s, since %s: %s (%s): %s\n    -> %s\n",
+				terminal.OneLine(h.String()), ago(h.Since, now), e.Means, h.Code, terminal.Brief(h.Reason, 300), e.Do)
 		}
 	}
 	return err

@@ -21,11 +21,14 @@ func TestEveryCommandShowsATimestampThatIsNoTime(t *testing.T) {
 	copied.Value = []byte("other")
 	o.add("done", dedup.Processed, copied)
 
-	for _, args := range [][]string{{"dead", "list"}, {"dead", "show", "dead"}, {"inbox", "list", "--status", "processed"}, {"inbox", "list", "--status", "dead"},
-		{"inbox", "list", "--status", "pending"}, {"inbox", "show", "parked"}, {"conflicts", "list"}, {"conflicts", "show", "done"}, {"explain", "dead"}, {"explain", "done"}} {
+	for _, args := range [][]string{{"dead", "list"},
+		{"dead", "show", "dead"}, {"inbox", "list", "--status", "processed"}, {"inbox", "list", "--status", "dead"},
+		{"inbox", "list", "--status", "pending"}, {"inbox", "show", "parked"}, {"conflicts", "list"},
+		{"conflicts", "show", "done"}, {"explain", "dead"}, {"explain", "done"}} {
 		text, _ := o.run(exitOK, args...)
 		if args[1] == "show" && args[0] != "conflicts" {
-			require.Regexp(t, `produced +1764300000000000000, no time .*; in nanoseconds 2025-11-28 03:20:00.000 UTC`, text)
+			require.Regexp(t,
+				`produced +1764300000000000000, no time .*; in nanoseconds 2025-11-28 03:20:00.000 UTC`, text)
 		}
 		answer, _ := o.run(exitOK, append(args, "--json")...)
 		require.True(t, json.Valid([]byte(answer)))

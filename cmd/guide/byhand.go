@@ -40,7 +40,8 @@ func bookByHand(ctx context.Context, pool *pgxpool.Pool, value []byte) error {
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
-		tag, err = tx.Exec(ctx, `update billing.accounts set balance = balance + $2 where name = $1`, p.Account, p.Amount)
+		tag, err = tx.Exec(ctx,
+			`update billing.accounts set balance = balance + $2 where name = $1`, p.Account, p.Amount)
 		if err == nil && tag.RowsAffected() == 0 {
 			err = fmt.Errorf("no account %s", p.Account)
 		}

@@ -38,7 +38,8 @@ func openLab(ctx context.Context, broker, dsn string) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lab{broker: broker, client: &kafka.Client{Addr: kafka.TCP(broker), Timeout: 10 * time.Second}, pool: pool}, nil
+	return &lab{broker: broker,
+		client: &kafka.Client{Addr: kafka.TCP(broker), Timeout: 10 * time.Second}, pool: pool}, nil
 }
 
 func (l *lab) setUp(ctx context.Context) error {

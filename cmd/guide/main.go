@@ -1,5 +1,5 @@
-// Command guide is the program of docs/GUIDE.md: a consumer as many have written it, the same on firstseen, and what it
-// takes to try both. KAFKA and POSTGRES in the environment are a broker's address and a connection string.
+// Command guide is the program of docs/GUIDE.md: a consumer as many have written it, the same on firstseen, and what
+// it takes to try both. KAFKA and POSTGRES in the environment are a broker's address and a connection string.
 //
 //	guide setup                          make the topic payments and the tables
 //	guide produce FIRST LAST [ACCOUNT]   send the payments p-FIRST to p-LAST, of one euro each
@@ -32,7 +32,8 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: guide setup | produce FIRST LAST [ACCOUNT] | byhand | consume | await GROUP | open ACCOUNT | accounts | sql FILE | query SQL")
+var errUsage = errors.New("usage: guide setup | produce FIRST LAST [ACCOUNT] | " +
+	"byhand | consume | await GROUP | open ACCOUNT | accounts | sql FILE | query SQL")
 
 // run does what the command line says, with the servers of the environment.
 func run(ctx context.Context, args []string) error {

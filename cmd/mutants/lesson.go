@@ -113,7 +113,8 @@ func (l *lessons) learn(ctx context.Context, ts tests, about string, servers []*
 		}
 		return nil
 	})
-	slices.SortFunc(l.Tests, func(a, b lesson) int { return cmp.Or(cmp.Compare(a.Took, b.Took), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(l.Tests,
+		func(a, b lesson) int { return cmp.Or(cmp.Compare(a.Took, b.Took), cmp.Compare(a.Name, b.Name)) })
 	return errors.Join(err, ctx.Err())
 }
 

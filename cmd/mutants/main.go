@@ -4,13 +4,12 @@
 //
 //	go run ./cmd/mutants [flags] [target ...]
 //
-// Targets are those of targets.go, all of them by default. First each test is run alone, to learn what code it runs and
-// how long it takes; then a change meets only the tests that run it, the quickest first, until one fails. Go reaches the
-// compiler as an overlay, all changes of a file at once, of which a variable of the environment chooses one; SQL is read at
-// run time. No file of the tree is touched. What was learnt and what came of each
-// change is kept below bin/mutants, so that a run that was ended goes on where it was, as long as the code is the same.
-// Survivors that need no test are in testdata/mutants.txt, each with its reason. Where there are others the exit code
-// is 1.
+// Targets are those of targets.go, all of them by default. First each test is run alone, to learn what code it runs
+// and how long it takes; then a change meets only the tests that run it, the quickest first, until one fails. Go
+// reaches the compiler as an overlay, all changes of a file at once, of which a variable of the environment chooses
+// one; SQL is read at run time. No file of the tree is touched. What was learnt and what came of each change is kept
+// below bin/mutants, so that a run that was ended goes on where it was, as long as the code is the same. Survivors
+// that need no test are in testdata/mutants.txt, each with its reason. Where there are others the exit code is 1.
 //
 // Files in reading order: main.go, targets.go, change.go, gochanges.go, sqlchanges.go, together.go, lesson.go,
 // trial.go, server.go, results.go, known.go.
@@ -84,8 +83,8 @@ func run(ctx context.Context, t *trial, names []string, beside int, list bool) e
 		unknown += tell(known, g.path, survivors, noticed)
 	}
 	if unknown > 0 {
-		return fmt.Errorf("%d changes were not noticed: write a test for each, or its reason into testdata/mutants.txt",
-			unknown)
+		return fmt.Errorf("%d changes were not noticed: write a test for each, "+
+			"or its reason into testdata/mutants.txt", unknown)
 	}
 	return nil
 }

@@ -52,7 +52,8 @@ func TestSQLIsBrokenWhereAFunctionWasLastMade(t *testing.T) {
 	}
 	for file, text := range map[string]string{
 		"1.sql": "-- +goose Up\n" + function("select 1 where a > b"),
-		"2.sql": "-- +goose Up\n" + function("select 1\nwhere a <> (b)\n  and c -- and not this\norder by d\nlimit 1") +
+		"2.sql": "-- +goose Up\n" +
+			function("select 1\nwhere a <> (b)\n  and c -- and not this\norder by d\nlimit 1") +
 			"-- +goose Down\n" + function("select 1 where a > b"),
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
@@ -143,7 +144,8 @@ func h(a string) { a += "x" }
 	require.Equal(t, []int{1, 2, 3, 0, 4}, numbers, names(changes)) // one has a parameter without a name
 	all, err := os.ReadFile(filepath.Join(dir, "p.go"))
 	require.NoError(t, err)
-	require.Contains(t, string(all), "func (v *s) f(a int, b ...int) int { switch mutant { case 1: return v.f_1(a, b...); ")
+	require.Contains(t, string(all),
+		"func (v *s) f(a int, b ...int) int { switch mutant { case 1: return v.f_1(a, b...); ")
 	require.Contains(t, string(all), "func (v *s) f_3(a int, b ...int) int {\n\tif len(b) > a {\n\t\treturn v.n + 2\n")
 }
 

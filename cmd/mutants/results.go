@@ -91,8 +91,8 @@ func (r *results) tell(path string, changes []change, took time.Duration) (survi
 		}
 	}
 	fmt.Printf("%s: of %d changes %d killed, %d hung, %d survived, %d that no test runs, %d unbuilt, "+
-		"%d left for another run (%s)\n", path, len(changes), counts[killed], counts[hung], counts[survived], counts[uncovered], counts[unbuilt], counts[""],
-		took.Round(time.Second))
+		"%d left for another run (%s)\n", path, len(changes), counts[killed], counts[hung], counts[survived],
+		counts[uncovered], counts[unbuilt], counts[""], took.Round(time.Second))
 	return survivors, noticed
 }
 
@@ -114,7 +114,8 @@ func sumOf(which func(file string) bool, paths ...string) (string, error) {
 	here := os.DirFS(".")
 	slices.Sort(paths)
 	for _, path := range slices.Compact(paths) {
-		err := fs.WalkDir(here, filepath.ToSlash(filepath.Clean(path)), func(file string, d fs.DirEntry, err error) error {
+		err := fs.WalkDir(here, filepath.ToSlash(filepath.Clean(path)), func(file string,
+			d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !which(file) {
 				return err
 			}

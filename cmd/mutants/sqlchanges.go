@@ -107,7 +107,8 @@ func sqlFromDisk(dir string) (overlay string, err error) {
 	}
 	for _, r := range [][2]string{
 		{"\t\"embed\"\n", "\t_ \"embed\"\n\t\"os\"\n"},
-		{"//go:embed sql/*.sql\nvar files embed.FS", "var files = os.DirFS(os.Getenv(\"" + sqlDir + "\")).(fs.ReadFileFS)"},
+		{"//go:embed sql/*.sql\nvar files embed.FS",
+			"var files = os.DirFS(os.Getenv(\"" + sqlDir + "\")).(fs.ReadFileFS)"},
 	} {
 		if !bytes.Contains(text, []byte(r[0])) {
 			return "", fmt.Errorf("%s has no %q", file, r[0])

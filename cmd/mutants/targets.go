@@ -16,8 +16,8 @@ type tests struct{ pkg, but string }
 
 func (ts tests) dir() string { return strings.TrimPrefix(ts.pkg, "./") }
 
-// inConsumer are the consumer's tests on the embedded broker. What a real Kafka or a crowd of processes is needed for takes
-// too long.
+// inConsumer are the consumer's tests on the embedded broker. What a real Kafka or a crowd of processes is needed for
+// takes too long.
 var inConsumer = tests{"./consumer", "Alloc|Kafka|Kill|Crash|Memory|Bench|RealBroker"}
 
 // What is built together allocates as it likes.

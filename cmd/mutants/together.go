@@ -72,7 +72,8 @@ func together(ctx context.Context, dir, file string, changes []change) (overlay 
 	if err := os.WriteFile(switched, []byte(begin), 0o600); err != nil { //nolint:gosec // in a directory of ours
 		return "", err
 	}
-	overlay, err = writeOverlay(dir, map[string]string{file: broken, filepath.Join(filepath.Dir(file), "mutant.go"): switched})
+	overlay, err = writeOverlay(dir,
+		map[string]string{file: broken, filepath.Join(filepath.Dir(file), "mutant.go"): switched})
 	if err != nil {
 		return "", err
 	}

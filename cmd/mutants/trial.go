@@ -147,7 +147,8 @@ func (s *suite) unbroken(ctx context.Context, on *server, i int) error {
 	on.env = []string{sqlDir + "=" + s.dir}
 	defer func() { on.env = nil }()
 	if isSQL(s.target.path) {
-		if err := os.CopyFS(filepath.Join(s.dir, "sql"), os.DirFS(s.target.path)); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := os.CopyFS(filepath.Join(s.dir, "sql"), os.DirFS(s.target.path)); err != nil &&
+			!errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}

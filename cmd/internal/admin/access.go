@@ -31,8 +31,8 @@ type client struct {
 	name string
 }
 
-// identify says who asks, or why the request is refused. Without tokens and a CA for certificates a client has to be on
-// the same host, and may do everything; else it has to show one, wherever it is.
+// identify says who asks, or why the request is refused. Without tokens and a CA for certificates a client has to be
+// on the same host, and may do everything; else it has to show one, wherever it is.
 func identify(r *http.Request, cfg config.HTTP) (client, *httpjson.Problem) {
 	if cfg.ReadToken == "" && cfg.WriteToken == "" && cfg.ClientCAFile == "" {
 		return local(r)
@@ -64,8 +64,8 @@ func local(r *http.Request) (client, *httpjson.Problem) {
 				"http.read_token or http.client_ca_file in the config")
 	}
 	if !isLocalHost(r.Host) {
-		return client{}, httpjson.Errorf(http.StatusForbidden,
-			"the request is for a host of another name; ask for localhost or 127.0.0.1, or set http.write_token in the config")
+		return client{}, httpjson.Errorf(http.StatusForbidden, "the request is for a host of another name; "+
+			"ask for localhost or 127.0.0.1, or set http.write_token in the config")
 	}
 	for _, name := range []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto",
 		"X-Real-Ip"} {
@@ -133,10 +133,12 @@ func credentialAdvice(cfg config.HTTP) string {
 // mayWrite says why a client may not change anything; nil: it may. No page in a browser may, whatever it shows.
 func (c client) mayWrite(r *http.Request) *httpjson.Problem {
 	if r.Header.Get("Origin") != "" {
-		return httpjson.Errorf(http.StatusForbidden, "changes can't be asked for by a web page: the request has the header Origin")
+		return httpjson.Errorf(http.StatusForbidden,
+			"changes can't be asked for by a web page: the request has the header Origin")
 	}
 	if c.role < writer {
-		return httpjson.Errorf(http.StatusForbidden, "%s may read and not change: it takes http.write_token, or a certificate whose common name is in http.writers", c.name)
+		return httpjson.Errorf(http.StatusForbidden, "%s may read and not change: it takes http.write_token, "+
+			"or a certificate whose common name is in http.writers", c.name)
 	}
 	return nil
 }

@@ -34,20 +34,23 @@ func TestTokensReadAndWrite(t *testing.T) {
 	s.get(prefix+"/status", bearer(readToken)...)
 	s.get(prefix+"/status", bearer(writeToken)...)
 	s.get(prefix+"/status", "Authorization", "bearer  "+readToken)
-	for _, header := range []string{"", "Bearer", "Bearer ", "Bearer " + readToken[1:] + "x", "Bearer " + strings.ToUpper(readToken), "Bearer " + readToken + "x",
-		"Bearer " + readToken[:len(readToken)-1], "Basic " + readToken, readToken} {
+	for _, header := range []string{"", "Bearer", "Bearer ", "Bearer " + readToken[1:] + "x",
+		"Bearer " + strings.ToUpper(readToken), "Bearer " + readToken + "x", "Bearer " + readToken[:len(readToken)-1],
+		"Basic " + readToken, readToken} {
 		answer := s.ask(http.StatusUnauthorized, http.MethodGet, prefix+"/status", "", "Authorization", header)
 		require.Contains(t, answer.Header.Get("WWW-Authenticate"), "Bearer", header)
 		require.NotContains(t, string(answer.body), readToken)
 	}
 	p := s.refused(http.StatusForbidden, http.MethodPost, prefix+"/pauses", newPauseOK, bearer(readToken)...)
 	require.Contains(t, p.Detail, "read token may read and not change")
-	s.refused(http.StatusForbidden, http.MethodPost, prefix+"/dead-letters/redrive", `{"all":true,"dry_run":true}`, bearer(readToken)...)
+	s.refused(http.StatusForbidden, http.MethodPost, prefix+"/dead-letters/redrive",
+		`{"all":true,"dry_run":true}`, bearer(readToken)...)
 	s.refused(http.StatusForbidden, http.MethodDelete, prefix+"/pauses?x", "", bearer(readToken)...)
 	s.ask(200, http.MethodPost, prefix+"/pauses", newPauseOK, append(bearer(writeToken), "X-Actor", "ann")...)
 	s.ask(200, http.MethodPost, prefix+"/dead-letters/redrive", `{"all":true,"why":"mended"}`, bearer(writeToken)...)
 	audit := s.get(prefix+"/audit", bearer(readToken)...)
-	require.Equal(t, []any{"write token", "write token (ann)"}, []any{audit.at("audit.0.actor"), audit.at("audit.1.actor")})
+	require.Equal(t, []any{"write token", "write token (ann)"},
+		[]any{audit.at("audit.0.actor"), audit.at("audit.1.actor")})
 	for _, path := range []string{"/livez", "/readyz", "/healthz", "/metrics"} {
 		s.get(path)
 	}
@@ -59,7 +62,8 @@ func TestTokensReadAndWrite(t *testing.T) {
 func TestAReadTokenAloneLetsNobodyChange(t *testing.T) {
 	s := newStage(t, func(c *config.Config) { c.HTTP.ReadToken = readToken })
 	s.get(prefix+"/status", "Authorization", "Bearer "+readToken)
-	s.refused(http.StatusForbidden, http.MethodPost, prefix+"/pauses", newPauseOK, "Authorization", "Bearer "+readToken)
+	s.refused(http.StatusForbidden, http.MethodPost, prefix+"/pauses", newPauseOK,
+		"Authorization", "Bearer "+readToken)
 	s.refused(http.StatusUnauthorized, http.MethodPost, prefix+"/pauses", newPauseOK)
 	s.refused(http.StatusUnauthorized, http.MethodPost, prefix+"/pauses", newPauseOK, "Authorization", "Bearer ")
 }
@@ -78,17 +82,20 @@ func TestWithoutTokensOnlyTheSameHostIsAdmitted(t *testing.T) {
 	for _, peer := range []string{"127.0.0.1:5", "127.9.9.9:5", "[::1]:5", "[::ffff:127.0.0.1]:5"} {
 		require.True(t, admitted(peer, "localhost:8080"), peer)
 	}
-	for _, peer := range []string{"10.0.0.1:5", "[fe80::1]:5", "[::ffff:10.0.0.1]:5", "0.0.0.0:5", "localhost:5", "", "@"} {
+	for _, peer := range []string{"10.0.0.1:5", "[fe80::1]:5", "[::ffff:10.0.0.1]:5",
+		"0.0.0.0:5", "localhost:5", "", "@"} {
 		require.False(t, admitted(peer, "localhost:8080"), peer)
 		require.False(t, admitted(peer, "localhost:8080", "X-Forwarded-For", "127.0.0.1"), peer)
 	}
 	for _, host := range []string{"LOCALHOST", "localhost.:80", "127.0.0.1:8080", "[::1]:8080", "::1"} {
 		require.True(t, admitted("127.0.0.1:5", host), host)
 	}
-	for _, host := range []string{"evil.example", "localhost.evil.example", "evil.example:8080", "10.0.0.1", "", "127.0.0.1.evil.example"} {
+	for _, host := range []string{"evil.example", "localhost.evil.example", "evil.example:8080", "10.0.0.1", "",
+		"127.0.0.1.evil.example"} {
 		require.False(t, admitted("127.0.0.1:5", host), host)
 	}
-	for _, header := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded", "Via", "X-Real-IP"} {
+	for _, header := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto",
+		"Forwarded", "Via", "X-Real-IP"} {
 		require.False(t, admitted("127.0.0.1:5", "localhost", header, "127.0.0.1"), header)
 	}
 }
@@ -101,7 +108,8 @@ func TestPagesOfABrowserOnTheSameHostAreRefused(t *testing.T) {
 	s.ask(200, http.MethodPost, prefix+"/pauses", newPauseOK)
 	for _, origin := range []string{"http://evil.example", "http://localhost:3000", "null"} {
 		s.refused(http.StatusForbidden, http.MethodPost, prefix+"/pauses", newPauseOK, "Origin", origin)
-		s.refused(http.StatusForbidden, http.MethodDelete, prefix+"/pauses?kind=topic&name=orders&why=x", "", "Origin", origin)
+		s.refused(http.StatusForbidden, http.MethodDelete, prefix+"/pauses?kind=topic&name=orders&why=x",
+			"", "Origin", origin)
 	}
 	require.Len(t, s.get(prefix+"/pauses").at("pauses"), 1)
 }
@@ -109,7 +117,8 @@ func TestPagesOfABrowserOnTheSameHostAreRefused(t *testing.T) {
 func TestActorIsBounded(t *testing.T) {
 	s := newStage(t, nil)
 	for _, actor := range []string{strings.Repeat("x", 101), "a\tb", "\xff"} {
-		require.Equal(t, "X-Actor", s.refused(http.StatusBadRequest, http.MethodPost, prefix+"/pauses", newPauseOK, "X-Actor", actor).Parameter)
+		require.Equal(t, "X-Actor", s.refused(http.StatusBadRequest, http.MethodPost, prefix+"/pauses", newPauseOK,
+			"X-Actor", actor).Parameter)
 	}
 }
 
@@ -126,7 +135,8 @@ func TestRateIsBoundedAndStrangersDoNotUseItUp(t *testing.T) {
 	s.refused(http.StatusTooManyRequests, http.MethodGet, prefix+"/status", "")
 	s.get(prefix+"/status", "Authorization", "Bearer "+readToken)
 	useUp(&s.server.admitted)
-	answer := s.ask(http.StatusTooManyRequests, http.MethodGet, prefix+"/status", "", "Authorization", "Bearer "+readToken)
+	answer := s.ask(http.StatusTooManyRequests, http.MethodGet, prefix+"/status", "",
+		"Authorization", "Bearer "+readToken)
 	require.Equal(t, "1", answer.Header.Get("Retry-After"))
 	s.get("/healthz")
 }

@@ -23,7 +23,8 @@ func TestListWithContentIsBoundedAsAWhole(t *testing.T) {
 	s := newStage(t, nil)
 	large := bytes.Repeat([]byte("x"), listedBytes)
 	for n := range 40 {
-		s.add(fmt.Sprint("large-", n), operate.StatusDead, dedup.Message{Key: large, Value: large, Headers: []dedup.Header{{Key: "a", Value: large}, {Key: "b", Value: large}}})
+		s.add(fmt.Sprint("large-", n), operate.StatusDead, dedup.Message{Key: large, Value: large,
+			Headers: []dedup.Header{{Key: "a", Value: large}, {Key: "b", Value: large}}})
 	}
 	list := s.get(prefix + "/dead-letters?content=true")
 	require.NotNil(t, list.at("messages.39"))
@@ -81,7 +82,8 @@ func TestEveryAnswerShowsATimestampThatIsNoTime(t *testing.T) {
 	}
 	m.Value = []byte("other")
 	s.add("m-processed", operate.StatusProcessed, m)
-	paths := []string{"/dead-letters", "/dead-letters?content=true", "/dead-letters/book/m-dead", "/conflicts", "/explain?id=m-failed"}
+	paths := []string{"/dead-letters", "/dead-letters?content=true", "/dead-letters/book/m-dead",
+		"/conflicts", "/explain?id=m-failed"}
 	for _, status := range operate.Statuses {
 		paths = append(paths, "/messages?status="+string(status))
 	}

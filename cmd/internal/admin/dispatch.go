@@ -39,7 +39,8 @@ type call struct {
 // handler is all that the server answers.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	for path, probe := range map[string]http.HandlerFunc{"/livez": s.livez, "/readyz": s.readyz, "/healthz": s.healthz} {
+	for path, probe := range map[string]http.HandlerFunc{"/livez": s.livez,
+		"/readyz": s.readyz, "/healthz": s.healthz} {
 		mux.Handle(path, httpjson.Methods{http.MethodGet: probe})
 	}
 	if s.cfg.Metrics != nil {
@@ -75,8 +76,8 @@ func (b byPath) HandleFunc(pattern string, serve func(http.ResponseWriter, *http
 func (b byPath) ServeHTTP(w http.ResponseWriter, r *http.Request) { notFound(w, r) }
 
 func notFound(w http.ResponseWriter, _ *http.Request) {
-	httpjson.Errorf(http.StatusNotFound, "there is nothing at this path; /api/v1/openapi.json lists what the API has, "+
-		"and /livez, /readyz, /healthz and /metrics are beside it").Write(w)
+	httpjson.Errorf(http.StatusNotFound, "there is nothing at this path; /api/v1/openapi.json lists what the API "+
+		"has, and /livez, /readyz, /healthz and /metrics are beside it").Write(w)
 }
 
 // survive answers a request that panics, and logs it.
@@ -103,7 +104,8 @@ func (s *Server) admit(next http.Handler) http.Handler {
 			counter = &s.refused
 		}
 		if wait, ok := counter.Take(cfg.Rate, time.Now()); !ok {
-			httpjson.Errorf(http.StatusTooManyRequests, "more than %d requests a second, all clients together: see http.rate in the config", cfg.Rate).Retry(wait).Write(w)
+			httpjson.Errorf(http.StatusTooManyRequests, "more than %d requests a second, all clients together: "+
+				"see http.rate in the config", cfg.Rate).Retry(wait).Write(w)
 			return
 		}
 		if refused != nil {
@@ -204,7 +206,8 @@ func (c *call) room(ctx context.Context) error {
 	defer cancel()
 	n := min(answerBytes, c.parts.Memory.Limit()/(4*maxAnswers))
 	if err := c.parts.Memory.Take(ctx, n, 0); err != nil {
-		return httpjson.Errorf(http.StatusServiceUnavailable, "all memory for messages is in use; try again").Retry(turnLimit)
+		return httpjson.Errorf(http.StatusServiceUnavailable,
+			"all memory for messages is in use; try again").Retry(turnLimit)
 	}
 	c.bytes = n
 	return nil
@@ -239,7 +242,8 @@ func await(ctx context.Context, turn chan struct{}) error {
 	case turn <- struct{}{}:
 		return nil
 	case <-wait.C:
-		return httpjson.Errorf(http.StatusServiceUnavailable, "an earlier request still takes its time; try again").Retry(turnLimit)
+		return httpjson.Errorf(http.StatusServiceUnavailable,
+			"an earlier request still takes its time; try again").Retry(turnLimit)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -268,7 +272,8 @@ func (s *Server) problemOf(r *http.Request, err error) *httpjson.Problem {
 	case errors.Is(err, context.DeadlineExceeded), failure.Of(err) == failure.TooSlow:
 		return httpjson.Errorf(http.StatusGatewayTimeout, "it took too long; narrow it, by since and until say")
 	case failure.Denied(err):
-		return httpjson.Errorf(http.StatusForbidden, "Postgres does not let the program's login do that: grant it the role firstseen_operator, see `firstseen migrate print --roles`")
+		return httpjson.Errorf(http.StatusForbidden, "Postgres does not let the program's login do that: "+
+			"grant it the role firstseen_operator, see `firstseen migrate print --roles`")
 	}
 	return s.fail(r, err)
 }
@@ -278,7 +283,8 @@ func (s *Server) fail(r *http.Request, err error) *httpjson.Problem {
 	id := s.failures.Log(r, "a request to the admin server failed", err)
 	status, detail := http.StatusInternalServerError, "it failed; the log says why, beside this request's number"
 	if failure.Unanswered(err) {
-		status, detail = http.StatusServiceUnavailable, "Postgres does not answer; messages wait meanwhile, and none is lost"
+		status, detail = http.StatusServiceUnavailable,
+			"Postgres does not answer; messages wait meanwhile, and none is lost"
 	}
 	p := httpjson.Errorf(status, "%s", detail)
 	p.Request = id

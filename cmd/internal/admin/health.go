@@ -69,7 +69,8 @@ func (f *facts) checkPostgres() Check {
 	c := Check{Name: "postgres", Status: healthy, Reason: "it answers"}
 	switch {
 	case !f.opened:
-		c.Status, c.Reason = degraded, "it has not been reached since the start, or its schema is not there: see the log"
+		c.Status, c.Reason = degraded,
+			"it has not been reached since the start, or its schema is not there: see the log"
 	case f.postgres != nil:
 		c.Status, c.Reason = degraded, "it does not answer: messages wait in Kafka, and none is lost"
 	}
@@ -95,7 +96,8 @@ func (f *facts) checkGroup() Check {
 	switch f.status.State {
 	case consumer.Consuming:
 	case consumer.Joining:
-		c.Reason, c.Value, c.Limit, c.Unit = "joining for "+spoken(since), ptr(since.Seconds()), ptr(joinLimit.Seconds()),
+		c.Reason, c.Value, c.Limit, c.Unit = "joining for "+spoken(since),
+			ptr(since.Seconds()), ptr(joinLimit.Seconds()),
 			"seconds"
 		if since > joinLimit {
 			c.Status = degraded
@@ -103,7 +105,8 @@ func (f *facts) checkGroup() Check {
 	case consumer.Draining:
 		c.Reason = "giving partitions up, for a rebalance or the end"
 	default:
-		c.Status, c.Reason = degraded, "not a member yet: no topic of the config has been found, or nothing is reached: see the log"
+		c.Status, c.Reason = degraded,
+			"not a member yet: no topic of the config has been found, or nothing is reached: see the log"
 	}
 	return c
 }
@@ -122,8 +125,8 @@ func (f *facts) checkBacklog() Check {
 	}
 	c.hold(float64(inKafka+parked), float64(f.cfg.Degraded.Backlog), float64(f.cfg.Unhealthy.Backlog))
 	if f.backlog == nil {
-		c.Reason = fmt.Sprintf("%d messages wait in Kafka for this process; how many are parked could not be found out",
-			inKafka)
+		c.Reason = fmt.Sprintf("%d messages wait in Kafka for this process; "+
+			"how many are parked could not be found out", inKafka)
 		if f.opened && f.postgres == nil && c.Status == healthy {
 			c.Status = degraded // it answers, but not this, and nobody knows how much it is
 		}
@@ -195,7 +198,8 @@ func (f *facts) checkDead() Check {
 	c := Check{Name: "dead_letters", Status: healthy, Unit: "messages",
 		Reason: "how many there are could not be found out"}
 	if f.dead != nil {
-		c.Reason = fmt.Sprintf("%d messages went to the dead letters within an hour and are there; firstseen dead list shows why", *f.dead)
+		c.Reason = fmt.Sprintf("%d messages went to the dead letters within an hour and are there; "+
+			"firstseen dead list shows why", *f.dead)
 		c.hold(float64(*f.dead), float64(f.cfg.Degraded.DeadLetters), float64(f.cfg.Unhealthy.DeadLetters))
 	}
 	return c
@@ -208,13 +212,13 @@ func (f *facts) checkTopics() Check {
 	for _, t := range f.status.Topics {
 		if t.Held != "" {
 			e := holds.EntryOf(t.Held)
-			held = append(held, fmt.Sprintf("%s for %s: %s (%s): %s", t.Name, spoken(f.now.Sub(t.HeldSince)), e.Means, t.Held,
-				e.Do))
+			held = append(held,
+				fmt.Sprintf("%s for %s: %s (%s): %s", t.Name, spoken(f.now.Sub(t.HeldSince)), e.Means, t.Held, e.Do))
 		}
 	}
 	if c.Value = ptr(float64(len(held))); len(held) > 0 {
-		c.Status, c.Reason = degraded, fmt.Sprintf("%d of %s can't be read: %s", len(held), counted(len(f.status.Topics),
-			"topic"), listed(held))
+		c.Status, c.Reason = degraded,
+			fmt.Sprintf("%d of %s can't be read: %s", len(held), counted(len(f.status.Topics), "topic"), listed(held))
 	}
 	return c
 }
@@ -223,7 +227,8 @@ func (f *facts) checkPaused() Check {
 	c := Check{Name: "paused", Status: healthy, Unit: "pauses", Value: ptr(float64(len(f.pauses))),
 		Reason: "nothing is paused"}
 	if len(f.pauses) > 0 {
-		c.Reason = "paused by operators: " + listed(view.List(f.pauses, func(p *dedup.Pause) string { return p.String() }))
+		c.Reason = "paused by operators: " + listed(view.List(f.pauses,
+			func(p *dedup.Pause) string { return p.String() }))
 	}
 	return c
 }

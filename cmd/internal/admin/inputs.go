@@ -75,8 +75,8 @@ func (f *FilterInput) Resolve(ctx huma.Context) []error {
 	if err != nil {
 		return []error{err}
 	}
-	f.filter = operate.Filter{Topic: f.Topic, Handler: f.Handler, Tenant: f.Tenant, From: f.Since.Time, To: f.Until.Time,
-		IDs: ids}
+	f.filter = operate.Filter{Topic: f.Topic, Handler: f.Handler, Tenant: f.Tenant,
+		From: f.Since.Time, To: f.Until.Time, IDs: ids}
 	if given.Has("key") {
 		if f.filter.Key, err = argtext.Key(f.Key); err != nil {
 			return []error{httpjson.Wrong("key", `%s has \x and then no hex digits`, httpjson.Brief(f.Key))}

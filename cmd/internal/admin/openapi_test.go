@@ -15,7 +15,8 @@ import (
 
 type object = map[string]any
 
-// document is the OpenAPI document, in which no object may have more than it says; and what the tests have asked of it.
+// document is the OpenAPI document, in which no object may have more than it says; and what the tests have asked of
+// it.
 var document = sync.OnceValues(func() (object, error) {
 	api := newAPI(byPath{}, "v1")
 	addOperations(api)
@@ -72,7 +73,8 @@ func (s *stage) requireAsDocumented(method string, u *url.URL, answer reply) {
 	s.t.Helper()
 	path := pathOf(s.t, u.EscapedPath())
 	if path == "" || method == http.MethodHead || documented(s.t, "paths", path, strings.ToLower(method)) == nil {
-		require.True(s.t, path == "" || answer.StatusCode == http.StatusMethodNotAllowed || answer.StatusCode >= 400 || method == http.MethodHead, "%s %s is not in the document", method, path)
+		require.True(s.t, path == "" || answer.StatusCode == http.StatusMethodNotAllowed || answer.StatusCode >= 400 ||
+			method == http.MethodHead, "%s %s is not in the document", method, path)
 		return
 	}
 	responses := documented(s.t, "paths", path, strings.ToLower(method), "responses").(object)
@@ -84,7 +86,8 @@ func (s *stage) requireAsDocumented(method string, u *url.URL, answer reply) {
 	}
 	kind := answer.Header.Get("Content-Type")
 	schema := documented(s.t, "paths", path, strings.ToLower(method), "responses", status, "content", kind, "schema")
-	require.NotNil(s.t, schema, "%s %s answers %d with %s, which is not in the document", method, path, answer.StatusCode, kind)
+	require.NotNil(s.t, schema, "%s %s answers %d with %s, which is not in the document",
+		method, path, answer.StatusCode, kind)
 	requireValid(s.t, schema.(object), answer.body)
 }
 
@@ -155,7 +158,8 @@ func TestDocumentSaysWhatAParameterCanBe(t *testing.T) {
 	require.EqualValues(t, 1024, described["since"]["maxLength"])
 	require.EqualValues(t, 1024, described["id"]["items"].(object)["maxLength"])
 	require.EqualValues(t, 100, described["id"]["maxItems"])
-	require.Equal(t, []any{1.0, 1000.0, 50.0}, []any{described["limit"]["minimum"], described["limit"]["maximum"], described["limit"]["default"]})
+	require.Equal(t, []any{1.0, 1000.0, 50.0},
+		[]any{described["limit"]["minimum"], described["limit"]["maximum"], described["limit"]["default"]})
 	require.Equal(t, []any{"pending", "failed", "processed", "dead"}, described["status"]["enum"])
 }
 

@@ -42,7 +42,8 @@ func newAPI(mux humago.Mux, version string) huma.API {
 		Info:           &huma.Info{Title: "firstseen admin API", Version: version, Description: description},
 		OnAddOperation: []huma.AddOpFunc{addLimits},
 		Components: &huma.Components{SecuritySchemes: map[string]*huma.SecurityScheme{
-			"token":       {Type: "http", Scheme: "bearer", Description: "http.read_token or http.write_token of the config."},
+			"token": {Type: "http", Scheme: "bearer",
+				Description: "http.read_token or http.write_token of the config."},
 			"certificate": {Type: "mutualTLS", Description: "A certificate that http.client_ca_file has signed."}}},
 	}
 	return humago.New(mux, cfg)

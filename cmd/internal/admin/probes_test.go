@@ -47,7 +47,8 @@ func TestReadinessFollowsTheProgramsLife(t *testing.T) {
 		s.server.look(time.Now())
 		s.ask(status, http.MethodGet, "/readyz", "")
 	}
-	s.tell(consumer.Status{State: consumer.Starting, Since: time.Now(), KafkaSince: time.Now()}) // its own looks find that
+	// its own looks find that
+	s.tell(consumer.Status{State: consumer.Starting, Since: time.Now(), KafkaSince: time.Now()})
 	s.server.look(time.Now())
 	s.server.liveness.joined.Store(false)
 	ready(503, consumer.Starting)
@@ -90,7 +91,8 @@ func TestLivenessFailsWhereTheProgramStandsStill(t *testing.T) {
 	s.server.liveness.beat(time.Now().Add(-silenceLimit - time.Second))
 	require.Contains(t, s.ask(503, http.MethodGet, "/livez", "").at("reason"), "stood still")
 	release()
-	require.Eventually(t, func() bool { return s.server.liveness.silentFor(time.Now()) < silenceLimit }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return s.server.liveness.silentFor(time.Now()) < silenceLimit },
+		time.Minute, time.Millisecond)
 	s.get("/livez")
 }
 
@@ -107,7 +109,8 @@ func TestSlowRequestIsCutOff(t *testing.T) {
 	s := unstarted(t, nil)
 	s.server.patience = 50 * time.Millisecond
 	s.start()
-	for _, limit := range []time.Duration{s.server.http.ReadTimeout, s.server.http.WriteTimeout, s.server.http.IdleTimeout, headerTimeout} {
+	for _, limit := range []time.Duration{s.server.http.ReadTimeout, s.server.http.WriteTimeout,
+		s.server.http.IdleTimeout, headerTimeout} {
 		require.Positive(t, limit)
 	}
 	c, err := net.Dial("tcp", s.server.Addr().String())
@@ -155,7 +158,8 @@ func TestNewTokenIsTakenWhileTheProgramRuns(t *testing.T) {
 	s := unstarted(t, nil)
 	path := filepath.Join(t.TempDir(), "firstseen.yaml")
 	write := func(token string) {
-		require.NoError(t, os.WriteFile(path, []byte(fmt.Sprintf(`{postgres: {dsn: %q}, kafka: {brokers: [x:1]}, group: billing,
+		require.NoError(t, os.WriteFile(path,
+			[]byte(fmt.Sprintf(`{postgres: {dsn: %q}, kafka: {brokers: [x:1]}, group: billing,
 			topics: [{name: orders, handlers: [{name: book, function: f}]}], http: {listen: "127.0.0.1:0", write_token: %q}}`, nowhere, token)), 0o600))
 	}
 	write(writeToken)
@@ -171,14 +175,15 @@ func TestNewTokenIsTakenWhileTheProgramRuns(t *testing.T) {
 	s.get(prefix+"/status", "Authorization", "Bearer "+writeToken)
 	write("another-" + writeToken)
 	hup <- syscall.SIGHUP
-	require.Eventually(t, func() bool { return live.Load().HTTP.WriteToken != writeToken }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return live.Load().HTTP.WriteToken != writeToken },
+		time.Minute, time.Millisecond)
 	s.refused(http.StatusUnauthorized, http.MethodGet, prefix+"/status", "", "Authorization", "Bearer "+writeToken)
 	s.get(prefix+"/status", "Authorization", "Bearer another-"+writeToken)
 }
 
 func TestHealthAsksPostgresSeldomButSoonAfterAnOutage(t *testing.T) {
-	for took, rest := range map[time.Duration]time.Duration{0: healthAge, 100 * time.Millisecond: healthAge, 250 * time.Millisecond: 5 * time.Second,
-		healthTimeout: 10 * time.Second} {
+	for took, rest := range map[time.Duration]time.Duration{0: healthAge, 100 * time.Millisecond: healthAge,
+		250 * time.Millisecond: 5 * time.Second, healthTimeout: 10 * time.Second} {
 		require.Equal(t, rest, restAfter(took), "after %s", took)
 	}
 }

@@ -46,9 +46,9 @@ func addOperations(api huma.API) {
 	add(api, (*call).look, get("/size", "getSize",
 		"How much space is taken in Postgres, and what a day adds."), getSize)
 
-	add(api, (*call).look, get("/messages", "listMessages", "Messages by what has become of them: the last received "+
-		"first, or for dead ones those that died last. Processed ones are read back from until to since, with no index by "+
-		"topic, handler or key: narrow the time."), listMessages)
+	add(api, (*call).look, get("/messages", "listMessages", "Messages by what has become of them: the last "+
+		"received first, or for dead ones those that died last. Processed ones are read back from until to since, "+
+		"with no index by topic, handler or key: narrow the time."), listMessages)
 	add(api, (*call).look, get("/dead-letters", "listDeadLetters",
 		"Dead letters, those that died last first."), listDeadLetters)
 	add(api, (*call).look, get("/dead-letters/{handler}/{id}", "getDeadLetter",
@@ -59,12 +59,12 @@ func addOperations(api huma.API) {
 		"Forget dead letters for good; their IDs stay seen."+dryRunNote), discard)
 	add(api, (*call).look, get("/conflicts", "listConflicts",
 		"Messages that came under a known ID with another content, the last first."), listConflicts)
-	add(api, (*call).look, get("/explain", "explain", "What became of a message, by its ID or by its place, and why. An "+
-		"offset is looked for in the inbox by reading it back to since."), explain)
+	add(api, (*call).look, get("/explain", "explain", "What became of a message, by its ID or by its place, and why. "+
+		"An offset is looked for in the inbox by reading it back to since."), explain)
 
 	add(api, (*call).look, get("/pauses", "listPauses", "What is paused in the inbox."), listPauses)
-	add(api, (*call).change, post("/pauses", "pause", "Pause a topic, a partition or a handler, for all processes that "+
-		"consume into the inbox, until it is resumed."), pause)
+	add(api, (*call).change, post("/pauses", "pause", "Pause a topic, a partition or a handler, "+
+		"for all processes that consume into the inbox, until it is resumed."), pause)
 	add(api, (*call).change, remove("/pauses", "resume", "Resume what is paused."), resume)
 	add(api, (*call).look, get("/audit", "listAudit",
 		"What was done by hand, by whom and why, the last first."), listAudit)

@@ -38,7 +38,8 @@ func (c *call) changeLetters(action string, body *Change,
 	case err != nil:
 		return out, err
 	case narrow == body.All:
-		return out, httpjson.Wrong("all", "say which dead letters to %s: by ids, topic, handler and the like, or all of them by \"all\": true", action)
+		return out, httpjson.Wrong("all", "say which dead letters to %s: by ids, topic, handler and the like, "+
+			"or all of them by \"all\": true", action)
 	case !body.DryRun:
 		if err := checkWhy(body.Why); err != nil {
 			return out, err
@@ -62,8 +63,8 @@ func (c *call) changeLetters(action string, body *Change,
 	}
 	if err != nil && n > 0 {
 		c.server.log.Error("a change by the admin API ended early", "action", action, "messages", n, "error", err)
-		return out, httpjson.Errorf(500, "%s are changed, and then it failed; the log says why. It may be asked for again",
-			counted(n, "dead letter"))
+		return out, httpjson.Errorf(500, "%s are changed, and then it failed; the log says why. "+
+			"It may be asked for again", counted(n, "dead letter"))
 	}
 	return view.Changed{Action: action, Messages: n}, err
 }
@@ -114,7 +115,8 @@ func (c *call) setPause(action, kind, name, why string, set func(*operate.Inbox,
 	operate.By) (bool, error)) (out view.PauseChanged, _ error) {
 	p, err := dedup.PauseOf(dedup.PauseKind(kind), name)
 	if err != nil {
-		return out, httpjson.Wrong("name", "kind is topic, partition or handler, and name is the topic's or the handler's, or TOPIC/N of a partition")
+		return out, httpjson.Wrong("name", "kind is topic, partition or handler, and name is the topic's or "+
+			"the handler's, or TOPIC/N of a partition")
 	}
 	if fault := httpjson.CheckText("name", name); fault != nil {
 		return out, fault

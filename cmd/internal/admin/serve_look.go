@@ -8,8 +8,8 @@ import (
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
-// How much is shown of a key, of the headers and of a value, in a list and where one message is asked for; and how much in
-// a list of them all. As JSON it may be six times as much.
+// How much is shown of a key, of the headers and of a value, in a list and where one message is asked for; and how
+// much in a list of them all. As JSON it may be six times as much.
 const (
 	listedBytes = 64 << 10
 	singleBytes = 1 << 20
@@ -63,7 +63,8 @@ type LettersInput struct {
 func listMessages(c *call, in *messagesInput) (out view.Messages, _ error) {
 	status := operate.Status(in.Status)
 	if status == operate.StatusProcessed && in.Reason != "" {
-		return out, httpjson.Wrong("reason", "processed messages have none; take it out, or ask for status=failed or status=dead")
+		return out, httpjson.Wrong("reason",
+			"processed messages have none; take it out, or ask for status=failed or status=dead")
 	}
 	return c.list(status, &in.LettersInput)
 }
@@ -115,8 +116,8 @@ func getDeadLetter(c *call, in *letterInput) (out view.Message, err error) {
 	case err != nil:
 		return out, err
 	case len(found) == 0:
-		return out, httpjson.Errorf(404, "handler %s has no dead letter of this ID; /api/v1/explain tells what became of it",
-			httpjson.Brief(in.Handler))
+		return out, httpjson.Errorf(404, "handler %s has no dead letter of this ID; "+
+			"/api/v1/explain tells what became of it", httpjson.Brief(in.Handler))
 	}
 	return view.MessageOf(&found[0], singleBytes), nil
 }
@@ -193,7 +194,7 @@ func listAudit(c *call, in *auditInput) (out view.Audit, _ error) {
 	if err != nil {
 		return out, err
 	}
-	records, next, err := store.Audit(c.ctx, operate.AuditFilter{Actor: in.Actor, Action: in.Action, From: in.Since.Time,
-		To: in.Until.Time}, after, limit)
+	records, next, err := store.Audit(c.ctx,
+		operate.AuditFilter{Actor: in.Actor, Action: in.Action, From: in.Since.Time, To: in.Until.Time}, after, limit)
 	return view.AuditOf(records, next), err
 }

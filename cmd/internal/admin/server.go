@@ -4,8 +4,8 @@
 // access.go. The table of operations in routes.go is the whole API: huma reads their input, and makes the OpenAPI
 // document, by their types.
 //
-// Files in reading order: server.go, connections.go, access.go, dispatch.go (how a call waits for its turn), routes.go,
-// operations.go (what is told to huma), inputs.go, serve_look.go, serve_change.go, probes.go, health.go.
+// Files in reading order: server.go, connections.go, access.go, dispatch.go (how a call waits for its turn),
+// routes.go, operations.go (what is told to huma), inputs.go, serve_look.go, serve_change.go, probes.go, health.go.
 package admin
 
 import (
@@ -52,7 +52,8 @@ type Config struct {
 // Parts are what the server tells about. They are there once Postgres was reached.
 type Parts struct {
 	Inbox *operate.Inbox
-	// Memory is what the answers count on, together with what the consumer holds of messages. Default none: nobody counts.
+	// Memory is what the answers count on, together with what the consumer holds of messages. Default none: nobody
+	// counts.
 	Memory *memory.Account
 	// Status and Totals are those of the consumer and the processor. They are asked all the time, and must not wait.
 	Status func() consumer.Status
@@ -113,8 +114,8 @@ func New(cfg Config) (*Server, error) {
 		cfg.Logger = slog.Default()
 	}
 	s := &Server{cfg: cfg, log: cfg.Logger, started: time.Now(), failures: httpjson.NewFailures(cfg.Logger),
-		reads: make(chan struct{}, 1), changes: make(chan struct{}, 1),
-		answers: make(chan struct{}, maxAnswers), patience: headerTimeout, connections: connections{most: maxConnections}}
+		reads: make(chan struct{}, 1), changes: make(chan struct{}, 1), answers: make(chan struct{}, maxAnswers),
+		patience: headerTimeout, connections: connections{most: maxConnections}}
 	var err error
 	if s.tls, err = cfg.Live.Load().HTTP.TLS(); err != nil {
 		return nil, fmt.Errorf("new admin server: %w", err)

@@ -55,7 +55,8 @@ func newStage(t *testing.T, change func(*config.Config)) *stage {
 	s.open()
 	s.start()
 	totals := func() handlers.Totals { return *s.totals.Load() }
-	s.server.Attach(Parts{Inbox: operate.Of(s.store), Status: func() consumer.Status { return *s.status.Load() }, Totals: totals, Window: window(totals)})
+	s.server.Attach(Parts{Inbox: operate.Of(s.store), Status: func() consumer.Status { return *s.status.Load() },
+		Totals: totals, Window: window(totals)})
 	return s
 }
 
@@ -73,14 +74,19 @@ const nowhere = "postgres://nobody@127.0.0.1:1/none?connect_timeout=1"
 
 func stageOn(t *testing.T, pool *pgxpool.Pool, change func(*config.Config)) *stage {
 	s := &stage{t: t, pool: pool, log: &deduptest.Log{}, scheme: "http"}
-	s.client = &http.Client{Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	s.client = &http.Client{Transport: &http.Transport{},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	t.Cleanup(s.client.CloseIdleConnections)
-	s.tell(consumer.Status{State: consumer.Consuming, Since: time.Now(), Generation: 3, Rebalances: 1, Partitions: []consumer.PartitionStatus{
-		{Topic: "orders", Next: 5, Committed: 4, End: 9, HighWatermark: 9, Lag: 4, LagTime: time.Second}, {Topic: "orders", Partition: 1, Next: -1, Committed: -1, End: -1, HighWatermark: -1, Lag: -1}}})
+	s.tell(consumer.Status{State: consumer.Consuming, Since: time.Now(), Generation: 3, Rebalances: 1,
+		Partitions: []consumer.PartitionStatus{
+			{Topic: "orders", Next: 5, Committed: 4, End: 9, HighWatermark: 9, Lag: 4, LagTime: time.Second},
+			{Topic: "orders", Partition: 1, Next: -1, Committed: -1, End: -1, HighWatermark: -1, Lag: -1}}})
 	s.totals.Store(&handlers.Totals{Handled: 90, Failed: 1})
 	s.cfg = config.Config{Group: "billing", Inbox: "orders-inbox"}
 	s.cfg.HTTP = config.HTTP{Listen: "127.0.0.1:0", Rate: 10_000}
-	s.cfg.Health = config.Health{Window: time.Minute, Degraded: config.Degraded{Backlog: 1000, OldestAge: time.Hour, FailureRatio: 0.05}, Unhealthy: config.Unhealthy{FailureRatio: 0.5}}
+	s.cfg.Health = config.Health{Window: time.Minute,
+		Degraded:  config.Degraded{Backlog: 1000, OldestAge: time.Hour, FailureRatio: 0.05},
+		Unhealthy: config.Unhealthy{FailureRatio: 0.5}}
 	if change != nil {
 		change(&s.cfg)
 	}
@@ -90,8 +96,9 @@ func stageOn(t *testing.T, pool *pgxpool.Pool, change func(*config.Config)) *sta
 
 func (s *stage) make(live *config.Live) {
 	var err error
-	s.server, err = New(Config{Live: live, Version: "v1", Pool: s.pool, Logger: slog.New(slog.NewTextHandler(s.log, nil)),
-		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") })})
+	metrics := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }
+	s.server, err = New(Config{Live: live, Version: "v1", Pool: s.pool,
+		Logger: slog.New(slog.NewTextHandler(s.log, nil)), Metrics: http.HandlerFunc(metrics)})
 	require.NoError(s.t, err)
 }
 
@@ -167,7 +174,8 @@ func (r reply) at(path string) any {
 
 func (s *stage) url(path string) string { return s.scheme + "://" + s.server.Addr().String() + path }
 
-// ask sends a request, requires its status, and holds the answer against the OpenAPI document. headers are names and values.
+// ask sends a request, requires its status, and holds the answer against the OpenAPI document. headers are names and
+// values.
 func (s *stage) ask(status int, method, path, body string, headers ...string) reply {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url(path), strings.NewReader(body))
@@ -189,7 +197,8 @@ func (s *stage) ask(status int, method, path, body string, headers ...string) re
 	require.Equal(s.t, status, response.StatusCode, "%s %s: %s\n%s", method, path, content, s.logged())
 	out := reply{response, content}
 	if strings.HasPrefix(path, prefix) {
-		require.Equal(s.t, []string{"no-store", "nosniff"}, []string{out.Header.Get("Cache-Control"), out.Header.Get("X-Content-Type-Options")})
+		require.Equal(s.t, []string{"no-store", "nosniff"},
+			[]string{out.Header.Get("Cache-Control"), out.Header.Get("X-Content-Type-Options")})
 	}
 	s.requireAsDocumented(method, r.URL, out)
 	return out

@@ -31,7 +31,8 @@ type authority struct {
 
 func newAuthority(t *testing.T) *authority {
 	a := &authority{t: t, dir: t.TempDir()}
-	a.cert, a.key = a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	a.cert, a.key = a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "ca"}, IsCA: true,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
 	return a
 }
 
@@ -39,7 +40,8 @@ func newAuthority(t *testing.T) *authority {
 func (a *authority) sign(template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(a.t, err)
-	template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(time.Now().UnixNano()),
+		time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	parent, signer := a.cert, a.key
 	if parent == nil {
 		parent, signer = template, key
@@ -56,8 +58,10 @@ func (a *authority) files(name string, cert *x509.Certificate, key *ecdsa.Privat
 	der, err := x509.MarshalECPrivateKey(key)
 	require.NoError(a.t, err)
 	certFile, keyFile = filepath.Join(a.dir, name+".crt"), filepath.Join(a.dir, name+".key")
-	require.NoError(a.t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}), 0o600))
-	require.NoError(a.t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600))
+	require.NoError(a.t,
+		os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}), 0o600))
+	require.NoError(a.t,
+		os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600))
 	return certFile, keyFile
 }
 
@@ -66,7 +70,8 @@ func (a *authority) client(cn string, trusted *x509.Certificate) *tls.Config {
 	cfg := &tls.Config{RootCAs: x509.NewCertPool()}
 	cfg.RootCAs.AddCert(trusted)
 	if cn != "" {
-		cert, key := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: cn}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		cert, key := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: cn},
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 		cfg.Certificates = []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: key}}
 	}
 	return cfg
@@ -74,14 +79,16 @@ func (a *authority) client(cn string, trusted *x509.Certificate) *tls.Config {
 
 func (s *stage) as(cfg *tls.Config) {
 	s.client.CloseIdleConnections()
-	s.scheme, s.client = "https", &http.Client{Transport: &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true}}
+	s.scheme, s.client = "https",
+		&http.Client{Transport: &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true}}
 	s.t.Cleanup(s.client.CloseIdleConnections)
 }
 
 func TestCertificatesReadAndThoseOfWritersWrite(t *testing.T) {
 	ca, stranger := newAuthority(t), newAuthority(t)
 	s := newStage(t, func(c *config.Config) {
-		cert, key := ca.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "server"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+		cert, key := ca.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "server"},
+			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 		c.HTTP.CertFile, c.HTTP.KeyFile = ca.files("server", cert, key)
 		c.HTTP.ClientCAFile, _ = ca.files("ca", ca.cert, ca.key)
 		c.HTTP.Writers = config.List{"night-shift"}

@@ -39,8 +39,8 @@ const (
 	tightCopy = "raw COPY in two round trips"
 )
 
-// accept compares accept and commit of new messages with the cheapest load that Postgres has: raw COPY of the same rows
-// into the same tables, in as many transactions and by as many writers.
+// accept compares accept and commit of new messages with the cheapest load that Postgres has: raw COPY of the same
+// rows into the same tables, in as many transactions and by as many writers.
 func accept(ctx context.Context, l *lab) error {
 	d, err := l.database(ctx)
 	if err != nil {
@@ -48,7 +48,8 @@ func accept(ctx context.Context, l *lab) error {
 	}
 	defer l.drop(d)
 	for _, kind := range idKinds {
-		for _, c := range []acceptCase{{kind, 100, 1, 1}, {kind, 1000, 1, 1}, {kind, 5000, 1, .95}, {kind, 1000, 4, .9}} {
+		for _, c := range []acceptCase{{kind, 100, 1, 1}, {kind, 1000, 1, 1},
+			{kind, 5000, 1, .95}, {kind, 1000, 4, .9}} {
 			if err := l.acceptCase(ctx, d, c); err != nil {
 				return fmt.Errorf("%s: %w", c, err)
 			}

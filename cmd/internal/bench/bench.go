@@ -1,8 +1,8 @@
 // Package bench measures firstseen on a real Kafka and a durable Postgres, against what people would use in its place
 // and against the limits of the two. Options enter, a table leaves, and the same figures as JSON.
 //
-// Contenders run in rounds, one after the other in each round and each time in another order; a ratio is taken within a
-// round, where the machine was the same for both, and the median of the rounds counts.
+// Contenders run in rounds, one after the other in each round and each time in another order; a ratio is taken within
+// a round, where the machine was the same for both, and the median of the rounds counts.
 package bench
 
 import (

@@ -116,7 +116,8 @@ func TestChartTakesAnyTextAndHasNoScript(t *testing.T) {
 }
 
 func TestChartHasNoPlaceForWhatIsNoRatio(t *testing.T) {
-	d := draw(t, ratio("infinite", math.Inf(1)).atLeast(2), ratio("none", math.NaN()).atLeast(2), ratio("one", 1).atLeast(1))
+	d := draw(t, ratio("infinite", math.Inf(1)).atLeast(2), ratio("none", math.NaN()).atLeast(2),
+		ratio("one", 1).atLeast(1))
 	require.Len(t, d.bars, 1)
 }
 

@@ -67,8 +67,8 @@ func slowly(d time.Duration) handlers.BatchHandlerFunc {
 
 func nothing(context.Context, pgx.Tx, []dedup.Message) error { return nil }
 
-// The handlers that need more than a job: one that fails on each message once, and then writes nothing; a SQL function,
-// and a webhook. The messages of the first and the last are parked.
+// The handlers that need more than a job: one that fails on each message once, and then writes nothing; a SQL
+// function, and a webhook. The messages of the first and the last are parked.
 const (
 	failingOnce = "failing once"
 	bySQL       = "sql"

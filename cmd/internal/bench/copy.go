@@ -32,9 +32,8 @@ var (
 		func(s *copyStream, scope int32, m *dedup.Message) { s.row(integer(scope), m.ID[:]) }}
 	copyInbox = copyTable{`firstseen.inbox (seq, scope_id, message_id, topic, "partition", "offset", produced_at, key, headers, payload)`,
 		func(s *copyStream, scope int32, m *dedup.Message) {
-			s.row(bigint(copySeq.Add(1)), integer(scope), m.ID[:], []byte(m.Topic), integer(m.Partition), bigint(m.Offset),
-				timestamp(m.Timestamp),
-				m.Key, dedup.AppendHeaders(nil, m.Headers), m.Value)
+			s.row(bigint(copySeq.Add(1)), integer(scope), m.ID[:], []byte(m.Topic), integer(m.Partition),
+				bigint(m.Offset), timestamp(m.Timestamp), m.Key, dedup.AppendHeaders(nil, m.Headers), m.Value)
 		}}
 	copyEffect = copyTable{`bench_effects (id, payload)`,
 		func(s *copyStream, _ int32, m *dedup.Message) { s.row(m.ID[:], m.Value) }}

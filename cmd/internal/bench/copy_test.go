@@ -40,7 +40,9 @@ func TestWhatDidNotWriteItsRowsHasNoRate(t *testing.T) {
 	_, err := w.copy(ctx, messages(10, 1, uuid.New), 4, true)
 	require.NoError(t, err)
 	require.NoError(t, w.check(ctx))
-	_, err = w.db.pool.Exec(ctx, `delete from firstseen.inbox where ctid in (select ctid from firstseen.inbox where scope_id = $1 limit 1)`, w.copyScope)
+	_, err = w.db.pool.Exec(ctx,
+		`delete from firstseen.inbox where ctid in (select ctid from firstseen.inbox where scope_id = $1 limit 1)`,
+		w.copyScope)
 	require.NoError(t, err)
 	require.ErrorContains(t, w.check(ctx), "9 and not 10")
 }
@@ -61,7 +63,8 @@ func (w *writers) rows(ctx context.Context, t *testing.T, scope int32, ms []dedu
 	for i := range ms {
 		ids[i] = ms[i].ID
 	}
-	rows, err := w.db.pool.Query(ctx, `select to_jsonb(i) - '{seq,scope_id,received_at,processed_at}'::text[] as inbox, d.fingerprint,
+	rows, err := w.db.pool.Query(ctx,
+		`select to_jsonb(i) - '{seq,scope_id,received_at,processed_at}'::text[] as inbox, d.fingerprint,
 			d.first_seen_at = i.received_at as same
 		from firstseen.inbox i join firstseen.message_dedup d using (scope_id, message_id)
 		where scope_id = $1 and message_id = any($2) order by "offset"`, scope, ids)

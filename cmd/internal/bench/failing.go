@@ -30,7 +30,8 @@ func failing(ctx context.Context, l *lab) error {
 		return err
 	}
 	defer l.drop(d)
-	if _, err := d.pool.Exec(ctx, `alter table bench_effects add constraint has_payload check (payload <> '')`); err != nil {
+	if _, err := d.pool.Exec(ctx,
+		`alter table bench_effects add constraint has_payload check (payload <> '')`); err != nil {
 		return err
 	}
 	batches := l.pick(40, 12)
@@ -80,7 +81,8 @@ func failingBatches(topic string, perMille, batches int) [][]dedup.Message {
 		made[b] = make([]dedup.Message, failingBatch)
 		for i := range made[b] {
 			id := uuid.Must(uuid.NewV7())
-			made[b][i] = dedup.Message{ID: id, Topic: topic, Offset: offset, Key: []byte(id.String()), Value: payload()}
+			made[b][i] = dedup.Message{ID: id, Topic: topic, Offset: offset,
+				Key: []byte(id.String()), Value: payload()}
 			if perMille > 0 && i%(failingBatch/perMille) == failingBatch/perMille/2 {
 				made[b][i].Value = []byte{}
 			}

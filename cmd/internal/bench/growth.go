@@ -85,7 +85,8 @@ func (g *grown) fill(ctx context.Context, l *lab) error {
 func (l *lab) compareGrown(ctx context.Context, all []*grown) error {
 	var contenders []contender
 	for _, g := range all {
-		contenders = append(contenders, contender{g.String(), func() (float64, error) { return g.accept(ctx, 10_000) }})
+		contenders = append(contenders,
+			contender{g.String(), func() (float64, error) { return g.accept(ctx, 10_000) }})
 	}
 	rates, err := interleave(11, contenders...)
 	if err != nil {

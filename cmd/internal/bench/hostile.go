@@ -116,8 +116,8 @@ func (l *lab) takeHostile(ctx context.Context, d *database, h hostileTopic, url 
 	largest := cmp.Or(h.largest, h.size)
 	r = series{float64(o.PeakBytes) / mebibyte}.most("peak, "+h.name,
 		"MiB").atMost(float64(j.BufferBytes+largest)/mebibyte + baseMiB)
-	r.Note = fmt.Sprintf("buffer %s MiB, largest message %s MiB, %d messages in %.0f s", figure(float64(j.BufferBytes)/mebibyte),
-		figure(float64(largest)/mebibyte), o.Messages, o.Seconds)
+	r.Note = fmt.Sprintf("buffer %s MiB, largest message %s MiB, %d messages in %.0f s",
+		figure(float64(j.BufferBytes)/mebibyte), figure(float64(largest)/mebibyte), o.Messages, o.Seconds)
 	return r, o.blamed(j)
 }
 

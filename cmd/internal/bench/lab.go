@@ -87,16 +87,18 @@ func (l *lab) describe(ctx context.Context) error {
 	}
 	defer pool.Close()
 	var version, settings string
-	err = pool.QueryRow(ctx, `select current_setting('server_version'), string_agg(name || '=' || current_setting(name), ' ' order by name)
-		from pg_settings where name = any($1)`, []string{"fsync", "synchronous_commit", "full_page_writes", "shared_buffers",
-		"max_wal_size", "wal_compression", "autovacuum", "checkpoint_timeout"}).Scan(&version, &settings)
+	err = pool.QueryRow(ctx,
+		`select current_setting('server_version'), string_agg(name || '=' || current_setting(name), ' ' order by name)
+		from pg_settings where name = any($1)`,
+		[]string{"fsync", "synchronous_commit", "full_page_writes", "shared_buffers",
+			"max_wal_size", "wal_compression", "autovacuum", "checkpoint_timeout"}).Scan(&version, &settings)
 	if err != nil {
 		return fmt.Errorf("ask postgres for its settings: %w", err)
 	}
 	l.say("%s", machine())
 	l.say("postgres %s: %s", version, settings)
-	l.say("kafka %s: one broker, in memory of %s; payloads of %d bytes, %d partitions unless said", kafkaserver.Version,
-		kafkaHeap, payloadBytes, partitions)
+	l.say("kafka %s: one broker, in memory of %s; payloads of %d bytes, %d partitions unless said",
+		kafkaserver.Version, kafkaHeap, payloadBytes, partitions)
 	return nil
 }
 

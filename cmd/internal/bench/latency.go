@@ -121,7 +121,8 @@ func (l *lab) reportLatency(loads []*load) error {
 			r := at.tails[tail.name].result(tail.name+" at "+at.name, "ms")
 			if tail.name == "p99" {
 				r = r.atMost(at.goal)
-				r.Note = fmt.Sprintf("%s msg/s were wanted, %s sent", figure(at.rate), figure(math.Round(at.reached.median())))
+				r.Note = fmt.Sprintf("%s msg/s were wanted, %s sent",
+					figure(at.rate), figure(math.Round(at.reached.median())))
 			}
 			all = errors.Join(all, l.report(r))
 		}

@@ -29,7 +29,8 @@ func TestLatencyLeavesOutTheWarmUp(t *testing.T) {
 		tr.sent = append(tr.sent, start.Add(time.Duration(i)*time.Second))
 		tr.committed = append(tr.committed, tr.sent[i].Add(time.Duration(i)*time.Millisecond))
 	}
-	require.Equal(t, []time.Duration{2 * time.Millisecond, 3 * time.Millisecond, 4 * time.Millisecond}, tr.latencies(2))
+	require.Equal(t,
+		[]time.Duration{2 * time.Millisecond, 3 * time.Millisecond, 4 * time.Millisecond}, tr.latencies(2))
 	require.InDelta(t, 1, tr.rate(), 1e-9)
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 )
 
-// limit compares firstseen, end to end, with what Postgres alone can take: raw COPY of the rows of inbox, message_dedup
-// and effects, without a broker, in batches of 1000 and with a writer for each partition.
+// limit compares firstseen, end to end, with what Postgres alone can take: raw COPY of the rows of inbox,
+// message_dedup and effects, without a broker, in batches of 1000 and with a writer for each partition.
 func limit(ctx context.Context, l *lab) error {
 	d, err := l.database(ctx)
 	if err != nil {

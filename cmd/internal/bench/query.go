@@ -51,7 +51,8 @@ func (d *database) expectEffects(ctx context.Context, messages int) error {
 // expectInbox checks that an inbox knows so many messages, and that all of them are processed.
 func (d *database) expectInbox(ctx context.Context, inbox string, messages int) error {
 	for _, table := range []string{"message_dedup", "inbox"} {
-		err := d.expect(ctx, messages, `select count(*) from firstseen.`+table+` join firstseen.scopes using (scope_id) where inbox = $1`, inbox)
+		err := d.expect(ctx, messages,
+			`select count(*) from firstseen.`+table+` join firstseen.scopes using (scope_id) where inbox = $1`, inbox)
 		if err != nil {
 			return err
 		}

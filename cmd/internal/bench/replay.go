@@ -12,8 +12,8 @@ type replayed struct {
 	rows         float64 // that were written to message_dedup in the replay, in vain too
 }
 
-// replayTwice takes a topic through twice: for one group, to which all is new, and for a second group with the same inbox,
-// to which all was seen before. Both rates are without the start.
+// replayTwice takes a topic through twice: for one group, to which all is new, and for a second group with the same
+// inbox, to which all was seen before. Both rates are without the start.
 func replayTwice(ctx context.Context, l *lab) error {
 	var fresh, again, wal, rows series
 	for range l.pick(5, 2) {
@@ -55,7 +55,8 @@ func (l *lab) replayOnce(ctx context.Context, messages int) (r replayed, err err
 		return r, err
 	}
 	if before.rows < messages {
-		return r, fmt.Errorf("message_dedup has %d rows written and not %d: the measure is blind", before.rows, messages)
+		return r,
+			fmt.Errorf("message_dedup has %d rows written and not %d: the measure is blind", before.rows, messages)
 	}
 	j.Group = "second"
 	second, err := l.firstseen(ctx, d, j)

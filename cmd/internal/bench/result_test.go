@@ -39,7 +39,8 @@ func TestRatioIsTheMedianOfTheRoundsRatios(t *testing.T) {
 	// The machine was slow in the second round, for both; the medians' ratio would be 4.
 	ours, theirs := series{100, 40, 90}, series{50, 20, 10}
 	r := ours.against(theirs, "ours", "msg/s", "theirs")
-	require.Equal(t, Result{Case: "ours", Value: 90, Low: 40, High: 100, Unit: "msg/s", Against: "theirs", Ratio: 2}, r)
+	require.Equal(t,
+		Result{Case: "ours", Value: 90, Low: 40, High: 100, Unit: "msg/s", Against: "theirs", Ratio: 2}, r)
 }
 
 func TestGoalIsForTheRatioWhereThereIsOneElseForTheValue(t *testing.T) {
@@ -62,8 +63,9 @@ func TestResultIsALineOfJSONWithTheseFields(t *testing.T) {
 	r := series{3, 1, 2}.against(series{1, 1, 1}, "a case", "ids/s", "raw COPY").atLeast(4)
 	r.Note = "note"
 	require.NoError(t, l.report(r))
-	require.Equal(t, `{"suite":"accept","case":"a case","value":2,"low":1,"high":3,"unit":"ids/s","against":"raw COPY",`+
-		`"ratio":2,"goal":4,"met":false,"note":"note"}`+"\n", out.String())
+	require.Equal(t,
+		`{"suite":"accept","case":"a case","value":2,"low":1,"high":3,"unit":"ids/s","against":"raw COPY",`+
+			`"ratio":2,"goal":4,"met":false,"note":"note"}`+"\n", out.String())
 	out.Reset()
 	require.NoError(t, l.report(series{3}.result("alone", "s")))
 	var fields map[string]any
@@ -74,12 +76,13 @@ func TestResultIsALineOfJSONWithTheseFields(t *testing.T) {
 
 func TestRowSaysWhatWasMeasuredAndWhetherItIsEnough(t *testing.T) {
 	var out bytes.Buffer
-	r := Result{Case: "firstseen", Value: 61234, Low: 50_000, High: 70_000, Unit: "msg/s", Against: "by hand", Ratio: 21.04, Note: "a note"}
+	r := Result{Case: "firstseen", Value: 61234, Low: 50_000, High: 70_000, Unit: "msg/s",
+		Against: "by hand", Ratio: 21.04, Note: "a note"}
 	printRow(&out, r.atLeast(20))
 	printRow(&out, Result{Case: "p99", Value: 12.345, Low: 12.345, High: 12.345, Unit: "ms"}.atMost(10))
-	require.Equal(t, "  firstseen                       61.2k msg/s (50.0k to 70.0k)      21.04 x by hand  [goal 20: met]\n"+
-		"      a note\n"+
-		"  p99                             12.35 ms                            [goal 10: missed]\n", out.String())
+	require.Equal(t, "  firstseen                       61.2k msg/s (50.0k to 70.0k)      21.04 x by hand  [goal 20: "+
+		"met]\n      a note\n  p99                             12.35 "+
+		"ms                            [goal 10: missed]\n", out.String())
 }
 
 func TestUnknownSuitesAreNamedAllAtOnce(t *testing.T) {

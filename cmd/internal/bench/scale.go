@@ -83,8 +83,8 @@ func (l *lab) share(ctx context.Context, d *database, n, messages int) (rate flo
 	return rate, d.expectInbox(ctx, topic, messages)
 }
 
-// fillAndTime waits for the members, and times from the first message's making, which takes a moment, to the last one's
-// commit.
+// fillAndTime waits for the members, and times from the first message's making, which takes a moment, to the last
+// one's commit.
 func (l *lab) fillAndTime(ctx context.Context, d *database, j job, spec topicSpec,
 	members int) (rate float64, err error) {
 	client, err := spec.prepared().client(j.Brokers)

@@ -65,6 +65,7 @@ type weight struct {
 func (d *database) weight(ctx context.Context) (w weight, err error) {
 	err = d.pool.QueryRow(ctx, `select sum(pg_total_relation_size(oid)) filter (where relispartition)::bigint,
 			sum(pg_total_relation_size(oid)) filter (where not relispartition)::bigint
-		from pg_class where relnamespace = 'firstseen'::regnamespace and relkind in ('r', 'S')`).Scan(&w.inbox, &w.rest)
+		from pg_class where relnamespace = 'firstseen'::regnamespace and relkind in ('r', 'S')`).
+		Scan(&w.inbox, &w.rest)
 	return w, err
 }

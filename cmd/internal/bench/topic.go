@@ -73,7 +73,8 @@ func (s topicSpec) prepared() topicSpec {
 // client lingers longer for more partitions, so that batches of records are alike.
 func (s topicSpec) client(addrs []string, more ...kgo.Opt) (*kgo.Client, error) {
 	opts := []kgo.Opt{kgo.SeedBrokers(addrs...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.MetadataMinAge(20 * time.Millisecond), kgo.UnknownTopicRetries(-1), // the topic is there, if not everywhere yet
+		// the topic is there, if not everywhere yet
+		kgo.MetadataMinAge(20 * time.Millisecond), kgo.UnknownTopicRetries(-1),
 		kgo.ProducerLinger(time.Duration(1+s.partitions) * time.Millisecond), kgo.MaxBufferedRecords(50_000),
 		kgo.ProducerBatchCompression(kgo.NoCompression())}
 	if s.codec != nil {

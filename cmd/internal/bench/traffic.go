@@ -27,8 +27,8 @@ func newTraffic(d *database, j job) (*traffic, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &traffic{job: j, pool: d.pool, client: client, sent: make([]time.Time, j.Messages), committed: make([]time.Time,
-		j.Messages)}
+	t := &traffic{job: j, pool: d.pool, client: client, sent: make([]time.Time, j.Messages),
+		committed: make([]time.Time, j.Messages)}
 	spec := topicSpec{}.prepared()
 	for i := range j.Messages {
 		t.records = append(t.records, spec.record(j.Topic, i))
@@ -59,7 +59,8 @@ func (t *traffic) run(ctx context.Context, rate float64) error {
 func (t *traffic) awaitGroup(ctx context.Context) error {
 	return every(ctx, 10*time.Millisecond, func() (bool, error) {
 		var owned int
-		err := t.pool.QueryRow(ctx, `select count(*) from firstseen.positions where consumer = $1 and owner is not null`,
+		err := t.pool.QueryRow(ctx,
+			`select count(*) from firstseen.positions where consumer = $1 and owner is not null`,
 			t.job.Group).Scan(&owned)
 		return owned == t.job.Partitions, err
 	})

@@ -79,7 +79,8 @@ func (w *writers) acceptBatch(ctx context.Context, p *dedup.Position, ms []dedup
 func (w *writers) check(ctx context.Context) error {
 	for scope, n := range map[int32]int{w.scope: w.accepted, w.copyScope: w.copied} {
 		for _, table := range []string{"message_dedup", "inbox"} {
-			if err := w.db.expect(ctx, n, `select count(*) from firstseen.`+table+` where scope_id = $1`, scope); err != nil {
+			if err := w.db.expect(ctx, n,
+				`select count(*) from firstseen.`+table+` where scope_id = $1`, scope); err != nil {
 				return err
 			}
 		}
@@ -106,8 +107,8 @@ func count(dealt [][]dedup.Message) (n int) {
 	return n
 }
 
-// rate runs f for each of the writers at once, which together take n messages in, and gives messages a second. What was
-// left to the garbage collector before is not theirs.
+// rate runs f for each of the writers at once, which together take n messages in, and gives messages a second. What
+// was left to the garbage collector before is not theirs.
 func rate(n, writers int, f func(i int) error) (float64, error) {
 	runtime.GC()
 	var all errgroup.Group

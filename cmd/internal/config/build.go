@@ -37,9 +37,11 @@ func (c Config) Consumer(log *slog.Logger) (consumer.Config, error) {
 func (c Config) settings() consumer.Config {
 	t := c.Timeouts
 	return consumer.Config{
-		Connection: consumer.Connection{Brokers: c.Kafka.Brokers, ClientID: c.Kafka.ClientID, RequestTimeout: t.Request},
-		Group:      c.Group,
-		StartAt:    consumer.StartAt(c.StartAt), OnLoss: consumer.Policy(c.OnLoss), OnReset: consumer.Policy(c.OnReset),
+		Connection: consumer.Connection{Brokers: c.Kafka.Brokers, ClientID: c.Kafka.ClientID,
+			RequestTimeout: t.Request},
+		Group:   c.Group,
+		StartAt: consumer.StartAt(c.StartAt), OnLoss: consumer.Policy(c.OnLoss),
+		OnReset:          consumer.Policy(c.OnReset),
 		OnPostgresBehind: consumer.Policy(c.OnPostgresBehind),
 		MaxParked:        c.MaxParked, DeadTopic: c.DeadLetterTopic,
 		MaxBatch: c.Batch.Messages, MaxBatchBytes: int(c.Batch.Bytes), Transactions: c.Batch.Transactions,

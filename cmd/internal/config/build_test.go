@@ -28,12 +28,15 @@ func TestConsumerGetsWhatTheConfigSays(t *testing.T) {
 	require.Equal(t, consumer.Config{
 		Connection: consumer.Connection{Brokers: []string{"kafka-1:9092", "kafka-2:9092"}, ClientID: "billing",
 			RequestTimeout: 5 * time.Second}, Group: "billing",
-		StartAt: consumer.Latest, OnLoss: consumer.Hold, OnReset: consumer.Restart, OnPostgresBehind: consumer.Committed,
-		MaxParked: 5000,
-		MaxBatch:  500, MaxBatchBytes: 1 << 20, Transactions: 8, BufferBytes: 128 << 20, FetchWait: 250 * time.Millisecond,
+		StartAt: consumer.Latest, OnLoss: consumer.Hold, OnReset: consumer.Restart,
+		OnPostgresBehind: consumer.Committed,
+		MaxParked:        5000,
+		MaxBatch:         500, MaxBatchBytes: 1 << 20, Transactions: 8,
+		BufferBytes: 128 << 20, FetchWait: 250 * time.Millisecond,
 		FetchBytes: 65536, SessionTimeout: 30 * time.Second, RebalanceTimeout: 40 * time.Second,
 		HeartbeatInterval: time.Second, JoinBackoff: 2 * time.Second,
-		DrainTimeout: 10 * time.Second, CommitInterval: 3 * time.Second, MetadataInterval: 4 * time.Second, Logger: log,
+		DrainTimeout: 10 * time.Second, CommitInterval: 3 * time.Second,
+		MetadataInterval: 4 * time.Second, Logger: log,
 	}, got)
 	require.Equal(t, dedup.Config{Inbox: "shared", Schema: "seen", AnswerTimeout: c.Timeouts.Postgres,
 		IdleAfter: c.Timeouts.Handler + c.Timeouts.Postgres}, c.Store(), "idle no longer than a handler may take")

@@ -56,20 +56,20 @@ type Config struct {
 	Inbox string `key:"inbox"`
 	// Topics are the topics to read and what is done with their messages, at least one. Required.
 	Topics []Topic `key:"topics"`
-	// DeadLetterTopic is a topic of the same cluster that dead letters are published to as well. It must exist, and must
-	// not be one of the topics. Default: none, they are in Postgres only.
+	// DeadLetterTopic is a topic of the same cluster that dead letters are published to as well. It must exist, and
+	// must not be one of the topics. Default: none, they are in Postgres only.
 	DeadLetterTopic string `key:"dead_letter_topic"`
 
 	// StartAt is where a partition is begun that was never read: earliest or latest. Default earliest.
 	StartAt string `key:"start_at"`
-	// OnLoss is what happens where messages were deleted before they were read: continue with what is left, or hold the
-	// partition. Default continue.
+	// OnLoss is what happens where messages were deleted before they were read: continue with what is left, or hold
+	// the partition. Default continue.
 	OnLoss string `key:"on_loss"`
 	// OnReset is what happens where a topic was deleted and created again, or lost messages that were read: hold the
 	// partition, or restart it from where it is another one; what was seen is a duplicate. Default hold.
 	OnReset string `key:"on_reset"`
-	// OnPostgresBehind is what happens where Postgres is behind the committed offset, as after a restore: start from its
-	// position, or trust what is committed and skip the messages between. Default position.
+	// OnPostgresBehind is what happens where Postgres is behind the committed offset, as after a restore: start from
+	// its position, or trust what is committed and skip the messages between. Default position.
 	OnPostgresBehind string `key:"on_postgres_behind"`
 	// MaxParked is how many of a partition's messages may be parked, for a later attempt or for a webhook, before the
 	// partition is held. Default 100000.
@@ -153,22 +153,22 @@ type Topic struct {
 	// [header:message-id, header:id].
 	ID Sources `key:"id"`
 	// NoID lists texts that are no ID though they stand where it is looked for, in any case, with or without JSON's
-	// quotes; a list without any leaves those that are blank. Default ["null", "(null)", undefined, none, nil, "<nil>",
-	// nan, "n/a"].
+	// quotes; a list without any leaves those that are blank. Default ["null", "(null)", undefined, none, nil,
+	// "<nil>", nan, "n/a"].
 	NoID Sources `key:"no_id"`
 	// TenantHeader names the header that holds a message's tenant: an ID is unique within its tenant. Default:
 	// none.
 	TenantHeader string `key:"tenant_header"`
-	// Fingerprint compares the content of messages with the same ID: bytes, or json where white space, the order of keys
-	// and the like make no difference. A copy with another content is kept as a conflict. Default: none, it is a
+	// Fingerprint compares the content of messages with the same ID: bytes, or json where white space, the order of
+	// keys and the like make no difference. A copy with another content is kept as a conflict. Default: none, it is a
 	// duplicate.
 	Fingerprint string `key:"fingerprint"`
 	// Handlers get each new message, in this order; at least one. Required.
 	Handlers []Handler `key:"handlers"`
 }
 
-// Handler is what messages are given to: a Postgres function, or a webhook. One that several topics have is written the
-// same in each.
+// Handler is what messages are given to: a Postgres function, or a webhook. One that several topics have is written
+// the same in each.
 type Handler struct {
 	// Name is part of what an ID is unique within: renaming a handler makes every message new to it. Required.
 	Name string `key:"name"`
@@ -187,7 +187,8 @@ type Handler struct {
 type Webhook struct {
 	// URL is where to, http or https, without credentials. Required.
 	URL string `key:"url"`
-	// Secret signs the calls by Standard Webhooks: whsec_ and the base64 of 24 to 64 bytes. Default: they are not signed.
+	// Secret signs the calls by Standard Webhooks: whsec_ and the base64 of 24 to 64 bytes. Default: they are not
+	// signed.
 	Secret Secret `key:"secret"`
 	// SecretFile is a file that holds the secret; or several, one a line. Default: none.
 	SecretFile string `key:"secret_file"`
@@ -273,8 +274,8 @@ type Log struct {
 	Format string `key:"format"`
 }
 
-// HTTP is the server for probes (/livez, /readyz, /healthz), metrics (/metrics) and the admin API (/api/v1). Probes and
-// metrics are open to all who reach it. The API is for clients on the same host, unless a token or a client's
+// HTTP is the server for probes (/livez, /readyz, /healthz), metrics (/metrics) and the admin API (/api/v1). Probes
+// and metrics are open to all who reach it. The API is for clients on the same host, unless a token or a client's
 // certificate is asked for: then for whoever shows one.
 type HTTP struct {
 	// Listen is the address to listen at, host:port; without a host that is every address of this one. Default: none,

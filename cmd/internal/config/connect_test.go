@@ -46,7 +46,8 @@ func TestSecuredBrokersAreConsumedFrom(t *testing.T) {
 			"FIRSTSEEN_KAFKA_SASL_PASSWORD_FILE=" + write(t, "password", password+"\n")}
 	}
 	user := func(mechanism string) []kfake.Opt {
-		return []kfake.Opt{kfake.EnableSASL(), kfake.Superuser(mechanism, "billing", password), kfake.Superuser("PLAIN", "test", "test")}
+		return []kfake.Opt{kfake.EnableSASL(), kfake.Superuser(mechanism, "billing", password),
+			kfake.Superuser("PLAIN", "test", "test")}
 	}
 	for _, c := range []struct {
 		name    string
@@ -104,11 +105,12 @@ func consumeOne(t *testing.T, cfg Config) {
 	var registry handlers.Registry
 	require.NoError(t, registry.Register("book", handlers.BatchHandlerFunc(
 		func(context.Context, pgx.Tx, []dedup.Message) error { handled = true; return nil }), "orders"))
-	processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: &registry, Observe: func(s handlers.Stage) {
-		if s == handlers.StageCommitted && handled {
-			cancel()
-		}
-	}})
+	processor, err := handlers.NewProcessor(handlers.Config{Store: store,
+		Handlers: &registry, Observe: func(s handlers.Stage) {
+			if s == handlers.StageCommitted && handled {
+				cancel()
+			}
+		}})
 	require.NoError(t, err)
 	settings, err := cfg.Consumer(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	require.NoError(t, err)

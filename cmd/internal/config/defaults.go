@@ -23,8 +23,10 @@ func defaults() Config {
 		Batch: Batch{Messages: d.MaxBatch, Bytes: Size(d.MaxBatchBytes), Transactions: d.Transactions},
 		Fetch: Fetch{Buffer: Size(d.BufferBytes), Wait: d.FetchWait, Bytes: Size(d.FetchBytes)},
 		Timeouts: Timeouts{
-			Session: d.SessionTimeout, Rebalance: d.RebalanceTimeout, Heartbeat: d.HeartbeatInterval, JoinBackoff: d.JoinBackoff,
-			Request: d.RequestTimeout, Postgres: dial.Silence, Handler: handlers.Config{}.WithDefaults().HandlerTimeout,
+			Session: d.SessionTimeout, Rebalance: d.RebalanceTimeout, Heartbeat: d.HeartbeatInterval,
+			JoinBackoff: d.JoinBackoff,
+			Request:     d.RequestTimeout, Postgres: dial.Silence,
+			Handler:        handlers.Config{}.WithDefaults().HandlerTimeout,
 			CommitInterval: d.CommitInterval, MetadataInterval: d.MetadataInterval,
 		},
 		Log:  Log{Level: "info", Format: "text"},

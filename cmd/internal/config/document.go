@@ -55,7 +55,8 @@ func (l *loader) look(path string, n *yaml.Node) {
 		}
 	case yaml.ScalarNode:
 		if n.ShortTag() == "!!int" && octal.MatchString(n.Value) {
-			l.fault(path, "begins with a zero, which YAML reads to the base of 8; write it without, or a text in quotes")
+			l.fault(path,
+				"begins with a zero, which YAML reads to the base of 8; write it without, or a text in quotes")
 		}
 	}
 }
@@ -108,7 +109,8 @@ func (l *loader) substituteText(path, text string) string {
 		}
 		value, set := l.lookup(name)
 		if !set {
-			l.fault(path, "${%s} is not set in the environment; set it, or write $${%s} for the text itself", name, name)
+			l.fault(path,
+				"${%s} is not set in the environment; set it, or write $${%s} for the text itself", name, name)
 		}
 		return value
 	})

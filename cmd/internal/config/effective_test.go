@@ -30,8 +30,8 @@ func requireLine(t *testing.T, text, line string) {
 func TestPrintSaysWhereEachValueCameFrom(t *testing.T) {
 	dsn := write(t, "dsn", "postgres://app:"+password+"@db/shop\n")
 	text := strings.Replace(minimal, `dsn: "postgres://app@db/shop"`, "dsn_file: "+dsn+", schema: '${S}_x'", 1)
-	e := effective(t, text+"fetch: {wait: '${W}ms'}\n", "S=seen", "W=250", "FIRSTSEEN_BATCH_MESSAGES=7", "FIRSTSEEN_KAFKA_BROKERS=a:1,b:2",
-		"FIRSTSEEN_RETENTION_HANDLERS={book: 90d}")
+	e := effective(t, text+"fetch: {wait: '${W}ms'}\n", "S=seen", "W=250", "FIRSTSEEN_BATCH_MESSAGES=7",
+		"FIRSTSEEN_KAFKA_BROKERS=a:1,b:2", "FIRSTSEEN_RETENTION_HANDLERS={book: 90d}")
 	got := e.YAML()
 	requireLine(t, got, "# file: "+e.loader.path)
 	requireLine(t, got, `dsn: "***" # dsn_file `+dsn)
@@ -64,8 +64,8 @@ func TestPrintSaysWhereEachValueCameFrom(t *testing.T) {
 
 func TestPrintWithoutAFileSaysSo(t *testing.T) {
 	t.Chdir(t.TempDir())
-	e, err := LoadEffective("", []string{"FIRSTSEEN_POSTGRES_DSN=postgres://a@b/c", "FIRSTSEEN_KAFKA_BROKERS=a:1", "FIRSTSEEN_GROUP=g",
-		"FIRSTSEEN_TOPICS=[{name: t, handlers: [{name: h, function: f}]}]"})
+	e, err := LoadEffective("", []string{"FIRSTSEEN_POSTGRES_DSN=postgres://a@b/c", "FIRSTSEEN_KAFKA_BROKERS=a:1",
+		"FIRSTSEEN_GROUP=g", "FIRSTSEEN_TOPICS=[{name: t, handlers: [{name: h, function: f}]}]"})
 	require.NoError(t, err)
 	requireLine(t, e.YAML(), "# file: none, there is no firstseen.yaml here")
 	requireLine(t, e.YAML(), "name: h # FIRSTSEEN_TOPICS")

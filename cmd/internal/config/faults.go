@@ -19,8 +19,8 @@ type Error struct {
 type Fault struct {
 	// Key is the key's path, like topics[0].name, or the name of an environment variable.
 	Key string
-	// Line and Column, from 1, are where the file has the key or, where it lacks it, the section that it belongs in. Zero
-	// where the file has neither.
+	// Line and Column, from 1, are where the file has the key or, where it lacks it, the section that it belongs in.
+	// Zero where the file has neither.
 	Line, Column int
 	// Text says what is wrong and what to do.
 	Text string

@@ -30,12 +30,14 @@ batch: {messages: many, bytes: 4 MB/s, transactions: 0}
 fetch: {wait: 500, buffer: -1MiB, bytes: 3GiB}
 timeouts: {drain: soon, handler: 0s}
 `, want: []string{
-			"postgres.dsn: is not a text", "postgres.schema: is not a text", "postgres.max_connections: is not a whole number",
+			"postgres.dsn: is not a text", "postgres.schema: is not a text",
+			"postgres.max_connections: is not a whole number",
 			`postgres.prepared_statements: "perhaps" is neither true nor false`,
 			"kafka: is not a section", "group: is not a text", "topics: is not a list",
 			`batch.messages: "many" is not a whole number`, `batch.bytes: "4 MB/s" is not a size`,
 			"fetch.wait: is not a duration", `timeouts.drain: "soon" is not a duration`,
-			"batch.transactions: must be above 0", `fetch.buffer: "-1MiB" must be above 0`, `timeouts.handler: "0s" must be above 0`,
+			"batch.transactions: must be above 0", `fetch.buffer: "-1MiB" must be above 0`,
+			`timeouts.handler: "0s" must be above 0`,
 			"fetch.bytes: is too large",
 		}},
 		{name: "values", text: `
@@ -62,13 +64,19 @@ log: {level: loud, format: xml}
 			"kafka.tls.ca_file: has no effect while TLS is off", "kafka.tls.insecure_skip_verify: has no effect",
 			`kafka.sasl.mechanism: "gssapi" is none of plain, scram-sha-256, scram-sha-512`,
 			"kafka.sasl.username: is required", "kafka.sasl.password: is required",
-			"topics[0].name: is required", "topics[0].handlers[0].name: is required", "topics[0].handlers[1].function: is required",
-			"topics[1].name: is no name of a topic", `topics[1].id[0]: identity source "header"`, "topics[1].handlers: is required",
-			`topics[2].id: identity source 2: "key" is there twice`, "topics[2].handlers[0].name: is the name of a handler with another",
-			"topics[2].handlers[1].function: is no name of a function", "topics[2].handlers[1].name: is the name of another handler",
-			"topics[3].name: is the topic of topics[2] already", "topics[3].handlers[0].name: is the name of a handler with another",
+			"topics[0].name: is required", "topics[0].handlers[0].name: is required",
+			"topics[0].handlers[1].function: is required",
+			"topics[1].name: is no name of a topic", `topics[1].id[0]: identity source "header"`,
+			"topics[1].handlers: is required",
+			`topics[2].id: identity source 2: "key" is there twice`,
+			"topics[2].handlers[0].name: is the name of a handler with another",
+			"topics[2].handlers[1].function: is no name of a function",
+			"topics[2].handlers[1].name: is the name of another handler",
+			"topics[3].name: is the topic of topics[2] already",
+			"topics[3].handlers[0].name: is the name of a handler with another",
 			`start_at: "noon" is none of earliest, latest`, `on_loss: "restart" is none of continue, hold`,
-			`on_reset: "continue" is none of hold, restart`, `on_postgres_behind: "hold" is none of position, committed`,
+			`on_reset: "continue" is none of hold, restart`,
+			`on_postgres_behind: "hold" is none of position, committed`,
 			`log.level: "loud" is none of`, `log.format: "xml" is none of text, json`,
 			"timeouts.heartbeat: 10s is too long", "timeouts.session: the shorter",
 		}},
@@ -81,15 +89,23 @@ topics: [{name: t, handlers: [{name: "` + strings.Repeat("h", 3000) + `", functi
 fetch: {wait: 25d}
 timeouts: {session: 60d, rebalance: 60d}
 `, want: []string{
-			"group: can't be kept: the name is not UTF-8, or has a NUL", "inbox: can't be kept: the name has 1001 bytes",
-			"topics[0].handlers[0].name: can't be kept: the name has 3000 bytes; at most 1000", "fetch.wait: 25d is too long",
-			"timeouts.session: 60d is too long; Kafka's protocol has at most 24d20h31m23s", "timeouts.rebalance: 60d is too long"}},
-		{name: "octal", text: minimal + "batch: {messages: 010, transactions: \"010\"}\nfetch: {buffer: 0644}\nhttp: {rate: +007}\n", want: []string{
-			"batch.messages: begins with a zero", "fetch.buffer: begins with a zero", "http.rate: begins with a zero"}},
-		{name: "octal in a list", text: "topics: [{name: t, handlers: [{name: h, function: f, retry: {max_attempts: 017}}]}]\n" + withoutTopics,
-			want: []string{"topics[0].handlers[0].retry.max_attempts: begins with a zero"}},
-		{name: "octal in a variable", text: minimal, environ: []string{"FIRSTSEEN_TOPICS=[{name: t, handlers: [{name: h, function: f, retry: {max_attempts: 017}}]}]"},
-			want: []string{"topics[0].handlers[0].retry.max_attempts: begins with a zero"}},
+			"group: can't be kept: the name is not UTF-8, or has a NUL",
+			"inbox: can't be kept: the name has 1001 bytes",
+			"topics[0].handlers[0].name: can't be kept: the name has 3000 bytes; at most 1000",
+			"fetch.wait: 25d is too long",
+			"timeouts.session: 60d is too long; Kafka's protocol has at most 24d20h31m23s",
+			"timeouts.rebalance: 60d is too long"}},
+		{name: "octal", text: minimal +
+			"batch: {messages: 010, transactions: \"010\"}\nfetch: {buffer: 0644}\nhttp: {rate: +007}\n",
+			want: []string{
+				"batch.messages: begins with a zero", "fetch.buffer: begins with a zero",
+				"http.rate: begins with a zero"}},
+		{name: "octal in a list",
+			text: "topics: [{name: t, handlers: [{name: h, function: f, retry: {max_attempts: 017}}]}]\n" +
+				withoutTopics, want: []string{"topics[0].handlers[0].retry.max_attempts: begins with a zero"}},
+		{name: "octal in a variable", text: minimal,
+			environ: []string{"FIRSTSEEN_TOPICS=[{name: t, handlers: [{name: h, function: f, retry: {max_attempts: 017}}]}]"},
+			want:    []string{"topics[0].handlers[0].retry.max_attempts: begins with a zero"}},
 		{name: "two documents", text: minimal + "---\ngroup: other\n", want: []string{
 			"holds more than one YAML document"}},
 		{name: "drain", text: minimal + "timeouts: {drain: 30s}\n", want: []string{
@@ -110,7 +126,8 @@ timeouts: {sessionTimeout: 1s, requests: 1s}
 			"timeouts.sessionTimeout: unknown key; did you mean timeouts.session?",
 			"has an unknown key; the keys here are",
 		}},
-		{name: "environment", text: minimal, environ: []string{"FIRSTSEEN_KAFKA_BROKER=a:1", "FIRSTSEEN_BATCH_MESSAGES=x",
+		{name: "environment", text: minimal, environ: []string{"FIRSTSEEN_KAFKA_BROKER=a:1",
+			"FIRSTSEEN_BATCH_MESSAGES=x",
 			"FIRSTSEEN_TOPICS=[", "FIRSTSEEN_HOST_NAME=x", "FIRSTSEEN_POSTGRES_DSN_FILE=/none"}, want: []string{
 			"FIRSTSEEN_KAFKA_BROKER: unknown environment variable; did you mean FIRSTSEEN_KAFKA_BROKERS?",
 			"topics (FIRSTSEEN_TOPICS): is not YAML",
@@ -118,18 +135,22 @@ timeouts: {sessionTimeout: 1s, requests: 1s}
 			`batch.messages (FIRSTSEEN_BATCH_MESSAGES): "x" is not a whole number`,
 			"postgres.dsn_file (FIRSTSEEN_POSTGRES_DSN_FILE): is given beside postgres.dsn",
 		}},
-		{name: "references", text: minimal + "inbox: ${NONE}\nlog: {level: '${LEVEL', format: '$${x}'}\n", want: []string{
-			"inbox: ${NONE} is not set in the environment", "log.level: has a ${ that is no ${NAME}",
-			`log.format: "${x}" is none of text, json`}},
-		{name: "no yaml", text: "group: a\n  b: c", want: []string{"not valid YAML: line 2: mapping values are not allowed in this context"}},
+		{name: "references", text: minimal + "inbox: ${NONE}\nlog: {level: '${LEVEL', format: '$${x}'}\n",
+			want: []string{
+				"inbox: ${NONE} is not set in the environment", "log.level: has a ${ that is no ${NAME}",
+				`log.format: "${x}" is none of text, json`}},
+		{name: "no yaml", text: "group: a\n  b: c",
+			want: []string{"not valid YAML: line 2: mapping values are not allowed in this context"}},
 		{name: "no keys", text: "- a", want: []string{"not valid YAML: the file must hold keys"}},
-		{name: "twice", text: "group: a\ngroup: b", want: []string{"not valid YAML: line 2: mapping key \"group\" already defined at line 1"}},
+		{name: "twice", text: "group: a\ngroup: b",
+			want: []string{"not valid YAML: line 2: mapping key \"group\" already defined at line 1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := loadText(t, c.text, c.environ...)
 			got := faults(t, err)
 			for i := range min(len(got), len(c.want)) {
-				require.True(t, strings.HasPrefix(got[i], c.want[i]), "want %q\ngot  %q\nall %s", c.want[i], got[i], err)
+				require.True(t, strings.HasPrefix(got[i], c.want[i]),
+					"want %q\ngot  %q\nall %s", c.want[i], got[i], err)
 			}
 			require.Len(t, got, len(c.want), "%s", err)
 		})

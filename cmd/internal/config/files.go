@@ -34,7 +34,8 @@ func sumOf(text []byte, err error) sum {
 }
 
 func readBounded(name string) ([]byte, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe that nobody writes to is empty, not waited for
+	// a pipe that nobody writes to is empty, not waited for
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}

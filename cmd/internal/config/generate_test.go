@@ -144,9 +144,10 @@ func (k key) kind() string {
 var kinds = map[reflect.Kind]string{reflect.String: "text", reflect.Slice: "list of texts", reflect.Int: "number",
 	reflect.Float64: "0 to 1", reflect.Bool: "true | false"}
 
-const exampleHead = "Every key of firstseen's config, as it is where nothing is said. A key without a value has none, or what its comment " +
-	"says. What is required has a sample. `firstseen config schema` prints the same for editors; ${NAME} is a variable of the " +
-	"environment; beside each key is what it takes, the variable that wins over it, and whether it can change while the program runs."
+const exampleHead = "Every key of firstseen's config, as it is where nothing is said. A key without a value has " +
+	"none, or what its comment says. What is required has a sample. `firstseen config schema` prints the same for " +
+	"editors; ${NAME} is a variable of the environment; beside each key is what it takes, the variable that wins " +
+	"over it, and whether it can change while the program runs."
 
 // writtenExample is a complete file: every key with its default, its unit and its comment.
 func writtenExample() string {
@@ -301,7 +302,8 @@ func valueSchema(t reflect.Type, mayBeZero bool) (object, []string) {
 	switch t {
 	case durationType:
 		if mayBeZero {
-			return object{"pattern": orReference("0|" + durationPattern), "minimum": 0, "maximum": 0}, []string{"string", "integer"}
+			return object{"pattern": orReference("0|" + durationPattern), "minimum": 0, "maximum": 0},
+				[]string{"string", "integer"}
 		}
 		return object{"pattern": orReference(durationPattern)}, []string{"string"}
 	case reflect.TypeFor[Size]():
@@ -321,7 +323,8 @@ func valueSchema(t reflect.Type, mayBeZero bool) (object, []string) {
 	case reflect.Int:
 		return object{"pattern": orReference(`[0-9]+`), "minimum": 1}, []string{"integer", "string"}
 	case reflect.Float64:
-		return object{"pattern": orReference(`[0-9.]+(e-?[0-9]+)?`), "minimum": 0, "maximum": 1}, []string{"number", "string"}
+		return object{"pattern": orReference(`[0-9.]+(e-?[0-9]+)?`), "minimum": 0, "maximum": 1},
+			[]string{"number", "string"}
 	case reflect.Bool:
 		return object{"pattern": orReference(`true|false`)}, []string{"boolean", "string"}
 	}

@@ -31,10 +31,11 @@ func (l *loader) checkHandlers(topic string, list []Handler, before map[string]H
 		case here[h.Name]:
 			l.fault(at+".name", "is the name of another handler of this topic; give each its own")
 		case known && other.Function != h.Function:
-			l.fault(at+".name", "is the name of a handler with another function; handlers of one name share the IDs that they have seen, "+
-				"so give each function its own")
+			l.fault(at+".name", "is the name of a handler with another function; handlers of one name share the IDs "+
+				"that they have seen, so give each function its own")
 		case known && !reflect.DeepEqual(other, h):
-			l.fault(at+".name", "is the name of a handler with other settings; it is one handler, so write the same for each of its topics")
+			l.fault(at+".name", "is the name of a handler with other settings; it is one handler, "+
+				"so write the same for each of its topics")
 		}
 		here[h.Name], before[h.Name] = true, h
 	}
@@ -48,7 +49,8 @@ func (l *loader) checkKind(at string, h Handler) {
 		l.fault(at+".webhook", "is given beside function; keep one of the two")
 	case hasWebhook:
 		l.checkWebhook(at+".webhook", h.Webhook)
-	case l.require(at+".function", h.Function, "name the Postgres function, like billing.book_order, or give a webhook"):
+	case l.require(at+".function", h.Function,
+		"name the Postgres function, like billing.book_order, or give a webhook"):
 		if !strings.Contains(h.Function, `"`) && strings.ContainsAny(h.Function, "(); ") {
 			l.fault(at+".function", "is no name of a function; write it without arguments, like billing.book_order")
 		}
@@ -131,8 +133,9 @@ func (c Config) Registrations(
 
 func (h Handler) registration(
 	function func(name string) (handlers.BatchHandler, error)) (r handlers.Registration, err error) {
-	r = handlers.Registration{Name: h.Name, Concurrency: h.Webhook.Concurrency, Ordering: dedup.Ordering(h.Ordering),
-		Retry: handlers.Retry{Base: h.Retry.Base, Cap: h.Retry.Cap, MaxAttempts: h.Retry.MaxAttempts, MaxAge: h.Retry.MaxAge}}
+	r = handlers.Registration{Name: h.Name, Concurrency: h.Webhook.Concurrency,
+		Ordering: dedup.Ordering(h.Ordering), Retry: handlers.Retry{Base: h.Retry.Base, Cap: h.Retry.Cap,
+			MaxAttempts: h.Retry.MaxAttempts, MaxAge: h.Retry.MaxAge}}
 	if h.Webhook.given() {
 		r.Detached, err = handlers.NewWebhook(h.Webhook.config())
 		return r, err

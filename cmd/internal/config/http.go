@@ -19,7 +19,8 @@ func (l *loader) checkHTTP(h HTTP) {
 		l.fault(f.Key, "%s", f.Text)
 	}
 	if len(h.Writers) > 0 && h.ClientCAFile == "" {
-		l.fault("http.writers", "has no effect while no certificates are asked for; give http.client_ca_file, or take this out")
+		l.fault("http.writers",
+			"has no effect while no certificates are asked for; give http.client_ca_file, or take this out")
 	}
 	l.checkToken("http.read_token", h.ReadToken)
 	l.checkToken("http.write_token", h.WriteToken)
@@ -30,7 +31,8 @@ func (l *loader) checkHTTP(h HTTP) {
 
 func (l *loader) checkListen(address string) {
 	_, port, err := net.SplitHostPort(address)
-	if n, errPort := strconv.ParseUint(port, 10, 16); err != nil || errPort != nil || strconv.FormatUint(n, 10) != port {
+	if n, errPort := strconv.ParseUint(port, 10, 16); err != nil ||
+		errPort != nil || strconv.FormatUint(n, 10) != port {
 		l.fault("http.listen", "%sis not an address; write host:port, like 127.0.0.1:8080, or :8080 for every address",
 			l.shown("http.listen"))
 	}

@@ -97,8 +97,8 @@ func differences(a, b reflect.Value, path string) (found []string) {
 	switch {
 	case a.Kind() == reflect.Struct:
 		for f, field := range a.Fields() {
-			found = append(found, differences(field, b.FieldByIndex(f.Index), strings.TrimPrefix(path+"."+f.Tag.Get("key"),
-				"."))...)
+			found = append(found,
+				differences(field, b.FieldByIndex(f.Index), strings.TrimPrefix(path+"."+f.Tag.Get("key"), "."))...)
 		}
 	case isSections(a.Type()) && a.Len() == b.Len():
 		for i := range a.Len() {

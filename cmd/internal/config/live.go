@@ -41,7 +41,8 @@ type Live struct {
 // Follow is Load for a program that goes on to call Run.
 func Follow(path string, environ []string) (*Live, error) { return FollowOn("", path, environ) }
 
-// FollowOn is Follow with another connection string than the config's, whichever way that has one; empty: the config's.
+// FollowOn is Follow with another connection string than the config's, whichever way that has one; empty: the
+// config's.
 func FollowOn(dsn Secret, path string, environ []string) (*Live, error) {
 	live := &Live{path: path, environ: environ, dsn: dsn}
 	c, err := live.read()

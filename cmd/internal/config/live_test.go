@@ -85,7 +85,8 @@ batch: {messages: 9}
 	require.Equal(t, 5000, got.Batch.Messages)
 	log := f.logged()
 	require.Contains(t, log, `msg="config reloaded" changed="log.level, http.read_token, http.rate, health.degraded.backlog, retention.ids, retention.handlers"`)
-	require.Contains(t, log, `msg="the config has changes that need a restart" keys="batch.messages, log.format, http.listen"`)
+	require.Contains(t, log,
+		`msg="the config has changes that need a restart" keys="batch.messages, log.format, http.listen"`)
 	require.NotContains(t, log, "a-token")
 	f.look(2)
 	require.Empty(t, f.logged(), "it is not loaded again")
@@ -143,8 +144,8 @@ func TestSwappedLinkIsAChange(t *testing.T) {
 	dir := t.TempDir()
 	mount := func(version, rate, token string) {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, version), 0o700))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, version, "firstseen.yaml"), []byte(minimal+"http: {rate: "+rate+
-			", write_token_file: "+filepath.Join(dir, "token")+"}\n"), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, version, "firstseen.yaml"),
+			[]byte(minimal+"http: {rate: "+rate+", write_token_file: "+filepath.Join(dir, "token")+"}\n"), 0o600))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, version, "token"), []byte(token+"\n"), 0o600))
 		require.NoError(t, os.Symlink(version, filepath.Join(dir, "..tmp")))
 		require.NoError(t, os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data")))
@@ -197,7 +198,8 @@ func TestListThatGrewIsOneChange(t *testing.T) {
 	f.write(path, strings.Replace(minimal, "function: book_order}]", "function: other}]", 1))
 	f.look(2)
 	require.Contains(t, f.logged(), "keys=topics[0].handlers[0].function")
-	f.write(path, strings.Replace(minimal, "[{name: orders,", "[{name: more, handlers: [{name: book, function: book_order}]}, {name: orders,", 1))
+	f.write(path, strings.Replace(minimal, "[{name: orders,",
+		"[{name: more, handlers: [{name: book, function: book_order}]}, {name: orders,", 1))
 	f.look(2)
 	require.Contains(t, f.logged(), "keys=topics\n")
 }
@@ -217,7 +219,8 @@ func TestPipeIsReadOnceAndNotFollowed(t *testing.T) {
 	require.NoError(t, err)
 	_, err = writer.WriteString(minimal)
 	require.NoError(t, err)
-	reader, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // keeps what was written when the writer is gone
+	// keeps what was written when the writer is gone
+	reader, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	require.NoError(t, err)
 	defer reader.Close()
 	require.NoError(t, writer.Close())

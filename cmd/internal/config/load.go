@@ -66,8 +66,9 @@ func LoadPostgres(path string, environ []string, override Postgres, withDSN bool
 func load(path string, environ []string) (*loader, Config) {
 	l := &loader{
 		path: path, environ: environ, raw: map[string]any{},
-		variables: map[string]string{}, unshown: map[string]bool{}, written: map[string]string{}, places: map[string]place{},
-		files: map[string]sum{},
+		variables: map[string]string{}, unshown: map[string]bool{}, written: map[string]string{},
+		places: map[string]place{},
+		files:  map[string]sum{},
 	}
 	l.loadFile()
 	l.loadEnviron()

@@ -92,15 +92,19 @@ func faults(t *testing.T, err error) []string {
 func TestEveryKeyReachesTheConfig(t *testing.T) {
 	got, err := loadText(t, complete, completeEnviron...)
 	require.NoError(t, err)
-	book := []Handler{{Name: "book", Function: "app.book_order", Ordering: "key", Retry: Retry{time.Second, 5 * time.Minute, 10, 0}}}
+	book := []Handler{{Name: "book", Function: "app.book_order", Ordering: "key",
+		Retry: Retry{time.Second, 5 * time.Minute, 10, 0}}}
 	require.Equal(t, Config{
-		Postgres: Postgres{DSN: "postgres://app:pw@db:5432/shop", Schema: "seen", MaxConnections: 12, Capacity: 2 << 30},
-		Kafka:    Kafka{Brokers: List{"kafka-1:9092", "kafka-2:9092"}, ClientID: "billing"},
-		Group:    "billing", Inbox: "shared",
+		Postgres: Postgres{DSN: "postgres://app:pw@db:5432/shop",
+			Schema: "seen", MaxConnections: 12, Capacity: 2 << 30},
+		Kafka: Kafka{Brokers: List{"kafka-1:9092", "kafka-2:9092"}, ClientID: "billing"},
+		Group: "billing", Inbox: "shared",
 		Topics: []Topic{
-			{Name: "orders", ID: Sources{"json:/event/id", "hash:/a,/b", "position"}, NoID: Sources{"-", "null"}, TenantHeader: "tenant", Fingerprint: "json",
+			{Name: "orders", ID: Sources{"json:/event/id", "hash:/a,/b", "position"}, NoID: Sources{"-", "null"},
+				TenantHeader: "tenant", Fingerprint: "json",
 				Handlers: append(book[:1:1], Handler{Name: "notify", Ordering: "none",
-					Webhook: Webhook{URL: "https://hooks.example.com/in", Secret: signing, Headers: map[string]Secret{"Authorization": "Bearer t0ken"},
+					Webhook: Webhook{URL: "https://hooks.example.com/in",
+						Secret: signing, Headers: map[string]Secret{"Authorization": "Bearer t0ken"},
 						Timeout: 3 * time.Second, Concurrency: 4, AllowPrivate: true, Proxy: "http://proxy:3128"},
 					Retry: Retry{2 * time.Second, time.Minute, 5, 24 * time.Hour}})},
 			{Name: "refunds", ID: Sources{"cloudevents"}, NoID: identity.NoIDs, Handlers: book},
@@ -108,11 +112,13 @@ func TestEveryKeyReachesTheConfig(t *testing.T) {
 		StartAt: "latest", OnLoss: "hold", OnReset: "restart", OnPostgresBehind: "committed", MaxParked: 5000,
 		Batch: Batch{Messages: 500, Bytes: 1 << 20, Transactions: 8},
 		Fetch: Fetch{Buffer: 128 << 20, Wait: 250 * time.Millisecond, Bytes: 65536},
-		Timeouts: Timeouts{30 * time.Second, 40 * time.Second, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
-			20 * time.Second, time.Minute, 3 * time.Second, 4 * time.Second},
-		Log:    Log{"debug", "json"},
-		HTTP:   HTTP{Listen: "127.0.0.1:8080", ReadToken: "a-token-for-readers", WriteToken: "a-token-for-writers", Rate: 50},
-		Health: Health{Window: 10 * time.Minute, Degraded: Degraded{10, time.Minute, 0, 5}, Unhealthy: Unhealthy{1000, time.Hour, 1, 50}},
+		Timeouts: Timeouts{30 * time.Second, 40 * time.Second, time.Second, 2 * time.Second, 5 * time.Second,
+			10 * time.Second, 20 * time.Second, time.Minute, 3 * time.Second, 4 * time.Second},
+		Log: Log{"debug", "json"},
+		HTTP: HTTP{Listen: "127.0.0.1:8080", ReadToken: "a-token-for-readers",
+			WriteToken: "a-token-for-writers", Rate: 50},
+		Health: Health{Window: 10 * time.Minute, Degraded: Degraded{10, time.Minute, 0, 5},
+			Unhealthy: Unhealthy{1000, time.Hour, 1, 50}},
 		Retention: Retention{IDs: 90 * day, Handlers: Ages{"book": 36 * time.Hour, "notify": 0}, Inbox: 30 * day,
 			Interval: 10 * time.Minute, Force: true},
 	}, got)
@@ -136,7 +142,8 @@ func TestEnvironmentWinsOverTheFile(t *testing.T) {
 		"FIRSTSEEN_TIMEOUTS_DRAIN=3s", "FIRSTSEEN_GROUP=", "FIRSTSEEN_LOG_LEVEL=warn",
 		"FIRSTSEEN_RETENTION_HANDLERS={h: 2d}", "FIRSTSEEN_HEALTH_DEGRADED_FAILURE_RATIO=0.2",
 		`FIRSTSEEN_TOPICS=[{name: other, id: key, handlers: [{name: h, function: f}]}]`,
-		"FIRSTSEEN_SERVICE_HOST=10.0.0.1", "FIRSTSEEN_PORT=tcp://10.0.0.1:80", "FIRSTSEEN_ADMIN_PORT_80_TCP_ADDR=10.0.0.1",
+		"FIRSTSEEN_SERVICE_HOST=10.0.0.1", "FIRSTSEEN_PORT=tcp://10.0.0.1:80",
+		"FIRSTSEEN_ADMIN_PORT_80_TCP_ADDR=10.0.0.1",
 		"FIRSTSEEN_TEST_POSTGRES=x", "OTHER=y")
 	require.NoError(t, err)
 	require.Equal(t, "postgres://other@db/other", got.Postgres.DSN.Reveal())

@@ -13,13 +13,14 @@ import (
 )
 
 // dsnAdvice stands for the parser's message, which can quote pieces of a password.
-const dsnAdvice = "can't be read as a connection string; write postgres://USER:PASSWORD@HOST:5432/DATABASE and percent-encode " +
-	"special characters of the password (@ is %40, / is %2F, # is %23)"
+const dsnAdvice = "can't be read as a connection string; write postgres://USER:PASSWORD@HOST:5432/DATABASE and " +
+	"percent-encode special characters of the password (@ is %40, / is %2F, # is %23)"
 
 func (l *loader) checkDSN(p Postgres) {
 	if p.DSN == "" {
 		if !l.has("postgres.dsn_file") {
-			l.require("postgres.dsn", "", "write postgres://USER:PASSWORD@HOST:5432/DATABASE, or give postgres.dsn_file")
+			l.require("postgres.dsn", "",
+				"write postgres://USER:PASSWORD@HOST:5432/DATABASE, or give postgres.dsn_file")
 		}
 		return
 	}
@@ -37,8 +38,9 @@ func (l *loader) checkConnections(c *Config) {
 	least := c.Batch.Transactions + 3 + len(c.webhooks())
 	switch n := c.Postgres.MaxConnections; {
 	case n < least:
-		l.fault("postgres.max_connections", "%d is too few; %d are needed: one for each of the %d transactions (batch.transactions), two for "+
-			"lane workers, one for each webhook and one to spare", n, least, c.Batch.Transactions)
+		l.fault("postgres.max_connections", "%d is too few; %d are needed: one for each of "+
+			"the %d transactions (batch.transactions), two for lane workers, one for each webhook and one to spare",
+			n, least, c.Batch.Transactions)
 	case n > math.MaxInt32:
 		l.fault("postgres.max_connections", "%d is too many", n)
 	}

@@ -16,7 +16,8 @@ import (
 // effectiveValues are the keys' values where only what is required is given, as they are printed.
 func effectiveValues(t *testing.T) map[string]any {
 	t.Helper()
-	c, err := loadText(t, withTopics("[{name: orders, handlers: [{name: book, function: f}, {name: notify, webhook: {url: 'https://h'}}]}]"))
+	c, err := loadText(t, withTopics(
+		"[{name: orders, handlers: [{name: book, function: f}, {name: notify, webhook: {url: 'https://h'}}]}]"))
 	require.NoError(t, err)
 	values := map[string]any{}
 	each(reflect.ValueOf(c), "", func(path string, v reflect.Value) {
@@ -72,7 +73,8 @@ func TestEveryKeyHasACommentInTheWordsOfTheFile(t *testing.T) {
 // What a key's comment calls required is a fault when it is missing, and nothing else is.
 func TestRequiredKeysAreThoseThatAreAskedFor(t *testing.T) {
 	var asked []string
-	for _, text := range []string{"", "topics: [{id: key}, {handlers: [{webhook: {timeout: 1s}}, {ordering: key}]}]\n"} {
+	for _, text := range []string{"",
+		"topics: [{id: key}, {handlers: [{webhook: {timeout: 1s}}, {ordering: key}]}]\n"} {
 		_, err := loadText(t, text)
 		for _, fault := range faults(t, err) {
 			path, _, _ := strings.Cut(fault, ": is required")
@@ -97,8 +99,10 @@ func TestDefaultIDsAreThoseOfDedup(t *testing.T) {
 }
 
 func TestTextsThatAreNoIDAreAListOfTheirOwnOrNone(t *testing.T) {
-	for text, want := range map[string]identity.Reason{`["-"]`: "", "[]": "", `["null"]`: identity.ReasonMissingID, `"NULL"`: identity.ReasonMissingID} {
-		c, err := loadText(t, withTopics(`[{name: orders, no_id: `+text+`, handlers: [{name: book, function: book}]}]`))
+	for text, want := range map[string]identity.Reason{`["-"]`: "", "[]": "", `["null"]`: identity.ReasonMissingID,
+		`"NULL"`: identity.ReasonMissingID} {
+		c, err := loadText(t,
+			withTopics(`[{name: orders, no_id: `+text+`, handlers: [{name: book, function: book}]}]`))
 		require.NoError(t, err)
 		topics, err := c.topics()
 		require.NoError(t, err)

@@ -26,7 +26,8 @@ func TestSecretsComeFromFilesAndReferences(t *testing.T) {
 	sasl := write(t, "sasl", password+"\r\n")
 	dsn := write(t, "dsn", " postgres://a:b@c/d \n")
 	text := strings.Replace(minimal, `dsn: "postgres://app@db/shop"`, "dsn_file: "+dsn, 1)
-	text = strings.Replace(text, "kafka: {", "kafka: {sasl: {mechanism: plain, username: u, password_file: "+sasl+"}, ", 1)
+	text = strings.Replace(text, "kafka: {",
+		"kafka: {sasl: {mechanism: plain, username: u, password_file: "+sasl+"}, ", 1)
 	got, err := loadText(t, text)
 	require.NoError(t, err)
 	require.Equal(t, password, got.Kafka.SASL.Password.Reveal())
@@ -39,19 +40,22 @@ func TestSecretsComeFromFilesAndReferences(t *testing.T) {
 
 func TestByteOrderMarkOfAnEditorIsNoPartOfASecret(t *testing.T) {
 	environ := []string{"FIRSTSEEN_KAFKA_SASL_MECHANISM=plain", "FIRSTSEEN_KAFKA_SASL_USERNAME=u"}
-	got, err := loadText(t, "\ufeff"+minimal, append(environ, "FIRSTSEEN_KAFKA_SASL_PASSWORD_FILE="+write(t, "pw", "\ufeff"+password+"\r\n"))...)
+	got, err := loadText(t, "\ufeff"+minimal,
+		append(environ, "FIRSTSEEN_KAFKA_SASL_PASSWORD_FILE="+write(t, "pw", "\ufeff"+password+"\r\n"))...)
 	require.NoError(t, err)
 	require.Equal(t, password, got.Kafka.SASL.Password.Reveal())
 	name := write(t, "wide", "\xff\xfeh\x00")
 	_, err = loadText(t, minimal, append(environ, "FIRSTSEEN_KAFKA_SASL_PASSWORD_FILE="+name)...)
-	require.Contains(t, faults(t, err), "kafka.sasl.password_file (FIRSTSEEN_KAFKA_SASL_PASSWORD_FILE): the file "+name+" is UTF-16; write it as UTF-8")
+	require.Contains(t, faults(t, err), "kafka.sasl.password_file (FIRSTSEEN_KAFKA_SASL_PASSWORD_FILE): the file "+
+		name+" is UTF-16; write it as UTF-8")
 }
 
 func TestSecretFilesThatCannotServe(t *testing.T) {
 	_, err := loadText(t, minimal+"\n", "FIRSTSEEN_KAFKA_SASL_MECHANISM=plain", "FIRSTSEEN_KAFKA_SASL_USERNAME=u",
 		"FIRSTSEEN_KAFKA_SASL_PASSWORD_FILE=/none/pw")
 	require.Equal(t, []string{"kafka.sasl.password_file (FIRSTSEEN_KAFKA_SASL_PASSWORD_FILE): open /none/pw: no such file or directory"}, faults(t, err))
-	_, err = loadText(t, minimal, "FIRSTSEEN_KAFKA_SASL_PASSWORD=x", "FIRSTSEEN_KAFKA_SASL_PASSWORD_FILE="+write(t, "pw", "\n"))
+	_, err = loadText(t, minimal, "FIRSTSEEN_KAFKA_SASL_PASSWORD=x",
+		"FIRSTSEEN_KAFKA_SASL_PASSWORD_FILE="+write(t, "pw", "\n"))
 	require.Equal(t, []string{
 		"kafka.sasl.password_file (FIRSTSEEN_KAFKA_SASL_PASSWORD_FILE): is given beside kafka.sasl.password (FIRSTSEEN_KAFKA_SASL_PASSWORD); keep one of the two",
 		"kafka.sasl.mechanism: is required; write one of plain, scram-sha-256, scram-sha-512, or take the other keys out",
@@ -94,8 +98,9 @@ func TestPasswordIsInNoError(t *testing.T) {
 }
 
 func TestPasswordIsInNoPrint(t *testing.T) {
-	c, err := loadText(t, complete, "PW="+password, "SIGN="+signing, "TOKEN="+password, "READ=a-token-"+password+password, "FIRSTSEEN_KAFKA_SASL_MECHANISM=plain",
-		"FIRSTSEEN_KAFKA_SASL_USERNAME=u", "FIRSTSEEN_KAFKA_SASL_PASSWORD="+password)
+	c, err := loadText(t, complete, "PW="+password, "SIGN="+signing, "TOKEN="+password,
+		"READ=a-token-"+password+password, "FIRSTSEEN_KAFKA_SASL_MECHANISM=plain", "FIRSTSEEN_KAFKA_SASL_USERNAME=u",
+		"FIRSTSEEN_KAFKA_SASL_PASSWORD="+password)
 	require.NoError(t, err)
 	var out bytes.Buffer
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
@@ -111,8 +116,8 @@ func TestPasswordIsInNoPrint(t *testing.T) {
 }
 
 func TestSizesAreReadAsWritten(t *testing.T) {
-	for text, want := range map[string]Size{"1": 1, "2B": 2, "3KiB": 3 << 10, "4 MiB": 4 << 20, "5GiB": 5 << 30, "6kB": 6000,
-		"7MB": 7e6, "8GB": 8e9, "9223372036854775807": 9223372036854775807} {
+	for text, want := range map[string]Size{"1": 1, "2B": 2, "3KiB": 3 << 10, "4 MiB": 4 << 20, "5GiB": 5 << 30,
+		"6kB": 6000, "7MB": 7e6, "8GB": 8e9, "9223372036854775807": 9223372036854775807} {
 		got, err := parseSize(text)
 		require.NoError(t, err, text)
 		require.Equal(t, want, got, text)
@@ -138,10 +143,12 @@ func TestTimeoutsThatAreAcceptedSuitTheConsumer(t *testing.T) {
 			return time.Duration(rapid.IntRange(0, most).Draw(t, name)) * time.Second
 		}
 		c := base
-		given := Timeouts{Session: seconds("session", 90), Rebalance: seconds("rebalance", 90), Heartbeat: seconds("heartbeat", 5),
-			Request: seconds("request", 20), Drain: seconds("drain", 60)}
-		c.Timeouts.Session, c.Timeouts.Rebalance = cmp.Or(given.Session, c.Timeouts.Session), cmp.Or(given.Rebalance, c.Timeouts.Rebalance)
-		c.Timeouts.Heartbeat, c.Timeouts.Request = cmp.Or(given.Heartbeat, c.Timeouts.Heartbeat), cmp.Or(given.Request, c.Timeouts.Request)
+		given := Timeouts{Session: seconds("session", 90), Rebalance: seconds("rebalance", 90),
+			Heartbeat: seconds("heartbeat", 5), Request: seconds("request", 20), Drain: seconds("drain", 60)}
+		c.Timeouts.Session, c.Timeouts.Rebalance = cmp.Or(given.Session, c.Timeouts.Session),
+			cmp.Or(given.Rebalance, c.Timeouts.Rebalance)
+		c.Timeouts.Heartbeat, c.Timeouts.Request = cmp.Or(given.Heartbeat, c.Timeouts.Heartbeat),
+			cmp.Or(given.Request, c.Timeouts.Request)
 		c.Timeouts.Drain = given.Drain
 		c.fillIn()
 		l := &loader{}

@@ -36,21 +36,26 @@ func TestFaultsOfHTTP(t *testing.T) {
 	requireFaults(t, "http: {cert_file: "+cert+"}\n", "http.key_file: is required beside cert_file")
 	requireFaults(t, "http: {key_file: "+key+"}\n", "http.cert_file: is required beside key_file")
 	requireFaults(t, "http: {client_ca_file: "+cert+", writers: ops}\n", "http.client_ca_file: needs http.cert_file")
-	requireFaults(t, "http: {"+pair+", client_ca_file: "+key+"}\n", "http.client_ca_file: "+key+" holds no certificate")
+	requireFaults(t, "http: {"+pair+", client_ca_file: "+key+"}\n",
+		"http.client_ca_file: "+key+" holds no certificate")
 	requireFaults(t, "http: {"+pair+", writers: ops}\n", "http.writers: has no effect")
 	requireFaults(t, "http: {cert_file: "+key+", key_file: "+key+"}\n", "http.cert_file: with key_file: ")
 }
 
 func TestFaultsOfTokens(t *testing.T) {
 	requireFaults(t, "http: {read_token: a-token-for-readers, write_token: a-token-for-writers}\n")
-	requireFaults(t, "http: {read_token: fifteen-letters, write_token: a-token-for-writers}\n", "http.read_token: has 15 characters; make it at least 16")
-	requireFaults(t, "http: {read_token: one-and-the-same, write_token: one-and-the-same}\n", "http.write_token: is the same as http.read_token")
+	requireFaults(t, "http: {read_token: fifteen-letters, write_token: a-token-for-writers}\n",
+		"http.read_token: has 15 characters; make it at least 16")
+	requireFaults(t, "http: {read_token: one-and-the-same, write_token: one-and-the-same}\n",
+		"http.write_token: is the same as http.read_token")
 	requireFaults(t, "http: {write_token: 'with some spaces'}\n", "http.write_token: has a space")
 	requireFaults(t, "http: {write_token: 'a-töken-for-writers'}\n", "http.write_token: has a space or a character")
 	requireFaults(t, "http: {read_token_file: /none}\n", "http.read_token_file: open /none")
 	file := write(t, "token", "one-and-the-same\n")
-	requireFaults(t, "http: {read_token: one-and-the-same, write_token_file: "+file+"}\n", "http.write_token: is the same")
-	requireFaults(t, "http: {write_token: one-and-the-same, write_token_file: "+file+"}\n", "http.write_token_file: is given beside http.write_token")
+	requireFaults(t, "http: {read_token: one-and-the-same, write_token_file: "+file+"}\n",
+		"http.write_token: is the same")
+	requireFaults(t, "http: {write_token: one-and-the-same, write_token_file: "+file+"}\n",
+		"http.write_token_file: is given beside http.write_token")
 }
 
 func TestServerSpeaksTLSAsTheConfigSays(t *testing.T) {
@@ -67,14 +72,17 @@ func TestServerSpeaksTLSAsTheConfigSays(t *testing.T) {
 }
 
 func TestFaultsOfHealth(t *testing.T) {
-	requireFaults(t, "health: {degraded: {failure_ratio: 0}, unhealthy: {failure_ratio: 1, backlog: 100000, oldest_age: 5m}}\n")
+	requireFaults(t,
+		"health: {degraded: {failure_ratio: 0}, unhealthy: {failure_ratio: 1, backlog: 100000, oldest_age: 5m}}\n")
 	requireFaults(t, "health: {degraded: {failure_ratio: 1.5}, unhealthy: {failure_ratio: -0.1}}\n",
 		"health.unhealthy.failure_ratio: must not be negative", "health.degraded.failure_ratio: 1.5 is not a share")
-	requireFaults(t, "health: {window: 0s, degraded: {failure_ratio: many, backlog: 0}, unhealthy: {failure_ratio: .nan}}\n",
+	requireFaults(t,
+		"health: {window: 0s, degraded: {failure_ratio: many, backlog: 0}, unhealthy: {failure_ratio: .nan}}\n",
 		`health.degraded.failure_ratio: "many" is not a number`, "health.unhealthy.failure_ratio: is not a number",
 		`health.window: "0s" must be above 0`, "health.degraded.backlog: must be above 0")
 	requireFaults(t, "health: {unhealthy: {backlog: 99999, oldest_age: 4m, failure_ratio: 0.01}}\n",
-		"health.unhealthy.backlog: is below health.degraded.backlog", "health.unhealthy.oldest_age: is below", "health.unhealthy.failure_ratio: is below")
+		"health.unhealthy.backlog: is below health.degraded.backlog", "health.unhealthy.oldest_age: is below",
+		"health.unhealthy.failure_ratio: is below")
 	requireFaults(t, "health: {degraded: {failure_ratio: '1e-3'}}\n")
 }
 
@@ -85,9 +93,10 @@ func TestFaultsOfRetention(t *testing.T) {
 		`retention.inbox: "-1h" must not be negative`, `retention.interval: "0s" must be above 0`)
 	requireFaults(t, "retention: {inbox: 23h}\n", `retention.inbox: "23h" is not in whole days`)
 	requireFaults(t, "retention: {inbox: 1d}\n")
-	requireFaults(t, "retention: {handlers: {book: often, other: 1d}}\n", "retention.handlers[book]: is not a duration",
-		"retention.handlers[other]: no topic has a handler")
-	requireFaults(t, "retention: {handlers: {other: 1d}}\n", "retention.handlers[other]: no topic has a handler of that name; the handlers are book")
+	requireFaults(t, "retention: {handlers: {book: often, other: 1d}}\n",
+		"retention.handlers[book]: is not a duration", "retention.handlers[other]: no topic has a handler")
+	requireFaults(t, "retention: {handlers: {other: 1d}}\n",
+		"retention.handlers[other]: no topic has a handler of that name; the handlers are book")
 	requireFaults(t, "retention: {ids: 90}\n", "retention.ids: is not a duration")
 }
 

@@ -77,7 +77,8 @@ func unknownVariable(name string) Fault {
 		}
 	}
 	if best == "" {
-		return Fault{Key: name, Text: "unknown environment variable; it is " + prefix + " and a key, as in FIRSTSEEN_POSTGRES_DSN for postgres.dsn"}
+		return Fault{Key: name, Text: "unknown environment variable; it is " + prefix +
+			" and a key, as in FIRSTSEEN_POSTGRES_DSN for postgres.dsn"}
 	}
 	return Fault{Key: name, Text: fmt.Sprintf("unknown environment variable; did you mean %s?", best)}
 }

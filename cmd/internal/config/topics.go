@@ -75,7 +75,8 @@ func (l *loader) checkIdentity(path string, texts Sources) {
 func (l *loader) sourceFault(path string, err error) string {
 	for hiddenPath := range l.unshown {
 		if strings.HasPrefix(hiddenPath, path) {
-			return "is no source of an ID; write header:NAME, cloudevents, json:/POINTER, key, position, hash, or hash:/POINTER,/POINTER"
+			return "is no source of an ID; write header:NAME, cloudevents, json:/POINTER, key, " +
+				"position, hash, or hash:/POINTER,/POINTER"
 		}
 	}
 	return strings.ReplaceAll(err.Error(), "\n", "; ")

@@ -88,7 +88,8 @@ func (l *loader) checkNames(c *Config) {
 	if l.require("group", c.Group, "name the consumer group") {
 		l.checkStored("group", c.Group)
 	}
-	if c.Inbox != "" && l.require("inbox", c.Inbox, "or leave it out: it is the group's name then") && c.Inbox != c.Group {
+	if c.Inbox != "" &&
+		l.require("inbox", c.Inbox, "or leave it out: it is the group's name then") && c.Inbox != c.Group {
 		l.checkStored("inbox", c.Inbox)
 	}
 }
@@ -109,9 +110,10 @@ var choices = map[string][]string{
 	"log.level":          {"debug", "info", "warn", "error"},
 	"log.format":         {"text", "json"},
 
-	"kafka.sasl.mechanism":         {"plain", "scram-sha-256", "scram-sha-512"},
-	"topics[].fingerprint":         {string(identity.FingerprintBytes), string(identity.FingerprintJSON)},
-	"topics[].handlers[].ordering": {string(dedup.OrderByKey), string(dedup.OrderByPartition), string(dedup.Unordered)},
+	"kafka.sasl.mechanism": {"plain", "scram-sha-256", "scram-sha-512"},
+	"topics[].fingerprint": {string(identity.FingerprintBytes), string(identity.FingerprintJSON)},
+	"topics[].handlers[].ordering": {string(dedup.OrderByKey),
+		string(dedup.OrderByPartition), string(dedup.Unordered)},
 }
 
 func (l *loader) choice(path, value string) {
@@ -145,16 +147,17 @@ var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
 func (l *loader) checkSchema(p Postgres) {
 	if p.Schema != "" && (!schemaName.MatchString(p.Schema) || strings.HasPrefix(p.Schema, "pg_")) {
-		l.fault("postgres.schema", "%smust be 1 to 63 lower-case letters, digits and underscores, not starting with a digit or pg_",
-			l.shown("postgres.schema"))
+		l.fault("postgres.schema", "%smust be 1 to 63 lower-case letters, digits and underscores, "+
+			"not starting with a digit or pg_", l.shown("postgres.schema"))
 	}
 }
 
 // checkLongest checks a time that is sent to Kafka.
 func (l *loader) checkLongest(path string, d time.Duration) {
 	if d > consumer.MaxTimeout {
-		l.fault(path, "%s is too long; Kafka's protocol has at most %s, and brokers take session time-outs up to group.max.session.timeout.ms, "+
-			"30m by default", formatDuration(d), formatDuration(consumer.MaxTimeout.Truncate(time.Second)))
+		l.fault(path, "%s is too long; Kafka's protocol has at most %s, "+
+			"and brokers take session time-outs up to group.max.session.timeout.ms, 30m by default",
+			formatDuration(d), formatDuration(consumer.MaxTimeout.Truncate(time.Second)))
 	}
 }
 
@@ -174,11 +177,12 @@ func (l *loader) checkTimeouts(t Timeouts) {
 	l.checkLongest("timeouts.rebalance", t.Rebalance)
 	limit := min(t.Session, t.Rebalance) - t.Heartbeat - t.Request - cutOff
 	if limit < time.Second {
-		l.fault("timeouts.session", "the shorter of session and rebalance leaves no time to drain; make both at least %s, "+
-			"which is heartbeat, request and %s", t.Heartbeat+t.Request+cutOff+time.Second, cutOff+time.Second)
+		l.fault("timeouts.session", "the shorter of session and rebalance leaves no time to drain; "+
+			"make both at least %s, which is heartbeat, request and %s",
+			t.Heartbeat+t.Request+cutOff+time.Second, cutOff+time.Second)
 	} else if t.Drain > limit {
-		l.fault("timeouts.drain", "%s is too long; with these session, rebalance, heartbeat and request timeouts it can be %s at most",
-			t.Drain, limit)
+		l.fault("timeouts.drain", "%s is too long; with these session, rebalance, heartbeat and request "+
+			"timeouts it can be %s at most", t.Drain, limit)
 	}
 }
 

@@ -37,8 +37,9 @@ func openBroker(ctx context.Context, addr string, n names, partitions int) (_ *b
 		}
 		b.addr = b.embedded.ListenAddrs()[0]
 	}
-	b.client, err = kgo.NewClient(kgo.SeedBrokers(b.addr), kgo.DefaultProduceTopic(n.Topic), kgo.ClientID("firstseen-dev"),
-		kgo.ProducerLinger(5*time.Millisecond), kgo.MetadataMinAge(50*time.Millisecond))
+	b.client, err = kgo.NewClient(kgo.SeedBrokers(b.addr),
+		kgo.DefaultProduceTopic(n.Topic), kgo.ClientID("firstseen-dev"), kgo.ProducerLinger(5*time.Millisecond),
+		kgo.MetadataMinAge(50*time.Millisecond))
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", b.addr, err)
 	}

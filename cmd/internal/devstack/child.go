@@ -66,7 +66,8 @@ func (c *consumers) run(ctx context.Context) error {
 			continue
 		}
 		if failures++; failures == maxFailures {
-			return fmt.Errorf("the consumer %s, %d times in a row%s", ending(process.Err()), failures, child.Tail(c.stack.log()))
+			return fmt.Errorf("the consumer %s, %d times in a row%s",
+				ending(process.Err()), failures, child.Tail(c.stack.log()))
 		}
 		pause(ctx, time.Duration(failures)*100*time.Millisecond)
 	}

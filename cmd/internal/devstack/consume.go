@@ -73,8 +73,9 @@ func (s *settings) consumer() consumer.Config {
 	return consumer.Config{
 		Connection:     consumer.Connection{Brokers: s.Brokers, ClientID: s.ClientID, RequestTimeout: 3 * time.Second},
 		Group:          s.Group,
-		SessionTimeout: 12 * time.Second, RebalanceTimeout: 12 * time.Second, HeartbeatInterval: 500 * time.Millisecond,
-		DrainTimeout: time.Second, JoinBackoff: 200 * time.Millisecond,
+		SessionTimeout: 12 * time.Second, RebalanceTimeout: 12 * time.Second,
+		HeartbeatInterval: 500 * time.Millisecond,
+		DrainTimeout:      time.Second, JoinBackoff: 200 * time.Millisecond,
 		CommitInterval: 500 * time.Millisecond, FetchWait: 200 * time.Millisecond,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}

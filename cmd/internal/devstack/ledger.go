@@ -41,8 +41,8 @@ func (l *ledger) confirm(partition int32, offset int64, t tally) {
 		l.partitions[partition] = p
 	}
 	if end := p.first + int64(len(p.sums)) - 1; offset != end {
-		l.fail(fmt.Errorf("partition %d: message confirmed at offset %d, expected at %d: somebody else writes to the topic",
-			partition, offset, end))
+		l.fail(fmt.Errorf("partition %d: message confirmed at offset %d, expected at %d: "+
+			"somebody else writes to the topic", partition, offset, end))
 		return
 	}
 	p.sums = append(p.sums, p.sums[len(p.sums)-1].plus(t))

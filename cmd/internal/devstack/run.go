@@ -17,8 +17,8 @@ const (
 
 var errInterrupted = errors.New("interrupted")
 
-// Run runs the demo to its end: the time is over, or an interrupt came (SIGINT, SIGTERM, SIGHUP, or a key). Then it has
-// the consumer catch up, and gives the verdict. A second interrupt ends it at once. Whatever it returns,
+// Run runs the demo to its end: the time is over, or an interrupt came (SIGINT, SIGTERM, SIGHUP, or a key). Then it
+// has the consumer catch up, and gives the verdict. A second interrupt ends it at once. Whatever it returns,
 // everything that it started has ended. Call it once in a process.
 func Run(ctx context.Context, o Options) (Summary, error) {
 	if err := o.Validate(); err != nil {

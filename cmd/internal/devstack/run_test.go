@@ -138,7 +138,8 @@ func TestEndOfTheContextHasTheConsumerCatchUp(t *testing.T) {
 func TestOptionsReportEveryFaultAtOnce(t *testing.T) {
 	o := Options{Duplicates: 1, Fail: 1, Handler: "x", Rate: -1, Partitions: 1e6, For: -1, Data: "x", Postgres: "y"}
 	err := o.Validate()
-	for _, name := range []string{"duplicates", "fail", "handler", "rate", "partitions", "for and crash-every", "data and postgres", "consumer"} {
+	for _, name := range []string{"duplicates", "fail", "handler", "rate", "partitions", "for and crash-every",
+		"data and postgres", "consumer"} {
 		require.ErrorContains(t, err, name)
 	}
 }

@@ -7,9 +7,10 @@ import (
 
 // Summary is what a run came to, read with the consumer stopped.
 type Summary struct {
-	Produced        int64 `json:"produced"`         // messages that the broker confirmed, copies included
-	Unique          int64 `json:"unique"`           // different movements among them
-	Received        int64 `json:"received"`         // messages that committed transactions took, each as often as it was taken
+	Produced int64 `json:"produced"` // messages that the broker confirmed, copies included
+	Unique   int64 `json:"unique"`   // different movements among them
+	// messages that committed transactions took, each as often as it was taken
+	Received        int64 `json:"received"`
 	New             int64 `json:"new"`              // rows in the inbox
 	Duplicates      int64 `json:"duplicates"`       // received, less new
 	Effects         int64 `json:"effects"`          // rows in movements
@@ -30,7 +31,8 @@ func (s Summary) judge() Summary {
 func (s Summary) String() string {
 	switch {
 	case s.Lag != 0:
-		return fmt.Sprintf("NOT DONE: the consumer is still behind by %s of %s messages", commas(s.Lag), commas(s.Produced))
+		return fmt.Sprintf("NOT DONE: the consumer is still behind by %s of %s messages",
+			commas(s.Lag), commas(s.Produced))
 	case s.Effects != s.Unique:
 		return fmt.Sprintf("WRONG: %s movements have %s effects", commas(s.Unique), commas(s.Effects))
 	case s.Balance != s.ExpectedBalance:

@@ -15,13 +15,17 @@ func TestRunIsOKOnlyWhereNothingIsMissingAndNothingTookEffectTwice(t *testing.T)
 		spoil func(*Summary)
 		says  string
 	}{
-		"all well":                       {func(*Summary) {}, "OK: 70 movements"},
-		"nothing produced":               {func(s *Summary) { *s = Summary{} }, "OK: 0 movements"},
-		"an effect twice":                {func(s *Summary) { s.Effects, s.Balance = 71, 1300 }, "WRONG: 70 movements have 71 effects"},
-		"an effect missing":              {func(s *Summary) { s.Effects, s.Balance = 69, 1200 }, "WRONG: 70 movements have 69 effects"},
-		"one missing and one twice":      {func(s *Summary) { s.Balance = 1235 }, "WRONG: the balance is 1,235"},
-		"not caught up":                  {func(s *Summary) { s.Lag = 1 }, "NOT DONE: the consumer is still behind by 1 of 100 messages"},
-		"not caught up, effects are few": {func(s *Summary) { s.Lag, s.Effects = 10, 60 }, "NOT DONE: the consumer is still behind by 10 of 100 messages"},
+		"all well":         {func(*Summary) {}, "OK: 70 movements"},
+		"nothing produced": {func(s *Summary) { *s = Summary{} }, "OK: 0 movements"},
+		"an effect twice": {func(s *Summary) { s.Effects, s.Balance = 71, 1300 },
+			"WRONG: 70 movements have 71 effects"},
+		"an effect missing": {func(s *Summary) { s.Effects, s.Balance = 69, 1200 },
+			"WRONG: 70 movements have 69 effects"},
+		"one missing and one twice": {func(s *Summary) { s.Balance = 1235 }, "WRONG: the balance is 1,235"},
+		"not caught up": {func(s *Summary) { s.Lag = 1 },
+			"NOT DONE: the consumer is still behind by 1 of 100 messages"},
+		"not caught up, effects are few": {func(s *Summary) { s.Lag, s.Effects = 10, 60 },
+			"NOT DONE: the consumer is still behind by 10 of 100 messages"},
 	} {
 		s := good
 		c.spoil(&s)

@@ -54,9 +54,10 @@ func (l *lines) show(f *figures) {
 
 func (l *lines) print() {
 	f := &l.last
-	say(l.out, "%s  produced %s (%s unique)  received %s: %s new, %s duplicates  effects %s  %s msg/s  lag %s  crashes %d  %s",
-		clock(f.Elapsed), commas(f.Produced), commas(f.Total.Unique), commas(f.Received), commas(f.New),
-		commas(f.Received-f.New), commas(f.Effects), commas(int64(f.Rate)), commas(f.Lag), f.Crashes, f.balance())
+	say(l.out, "%s  produced %s (%s unique)  received %s: "+
+		"%s new, %s duplicates  effects %s  %s msg/s  lag %s  crashes %d  %s", clock(f.Elapsed), commas(f.Produced),
+		commas(f.Total.Unique), commas(f.Received), commas(f.New), commas(f.Received-f.New), commas(f.Effects),
+		commas(int64(f.Rate)), commas(f.Lag), f.Crashes, f.balance())
 	l.unseen = false
 }
 

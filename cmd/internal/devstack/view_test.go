@@ -34,8 +34,10 @@ func moments() []figures {
 			Elapsed: 300 * time.Millisecond, Produced: 600, Total: tally{420, 99}, PID: 4711, Known: true, Lag: 600,
 		},
 		{
-			Elapsed: 1100 * time.Millisecond, Produced: 2200, Total: tally{1540, 150_123}, PID: 4711, Lag: 17, Rate: 1998.6,
-			booked: booked{Effects: 1529, Balance: 149_990, New: 1529, Received: 2183}, Expected: tally{1529, 149_990}, Known: true,
+			Elapsed: 1100 * time.Millisecond, Produced: 2200, Total: tally{1540, 150_123},
+			PID: 4711, Lag: 17, Rate: 1998.6,
+			booked:   booked{Effects: 1529, Balance: 149_990, New: 1529, Received: 2183},
+			Expected: tally{1529, 149_990}, Known: true,
 		},
 		{
 			Elapsed: 2 * time.Second, Produced: 4000, Total: tally{2800, 280_000}, PID: 4720, Crashes: 1, Rate: 2000,
@@ -43,14 +45,17 @@ func moments() []figures {
 		},
 		{
 			Elapsed: 3 * time.Second, Produced: 4000, Total: tally{2800, 280_000}, PID: 4720, Crashes: 1, Lag: 1,
-			booked: booked{Effects: 2801, Balance: 280_007, New: 2800, Received: 4400}, Expected: tally{2800, 280_000}, Known: true,
+			booked:   booked{Effects: 2801, Balance: 280_007, New: 2800, Received: 4400},
+			Expected: tally{2800, 280_000}, Known: true,
 		},
 		{
 			Elapsed: 4 * time.Second, Produced: 4000, Total: tally{2800, 280_000}, PID: 4720, Crashes: 1,
-			booked: booked{Effects: 2801, Balance: 280_000, New: 2800, Received: 4400}, Expected: tally{2800, 280_000}, Known: true,
+			booked:   booked{Effects: 2801, Balance: 280_000, New: 2800, Received: 4400},
+			Expected: tally{2800, 280_000}, Known: true,
 		},
 		{
-			Elapsed: 4200 * time.Millisecond, Produced: 1_234_567, Total: tally{1_000_000, -1_280_000}, PID: 4720, Crashes: 1,
+			Elapsed: 4200 * time.Millisecond, Produced: 1_234_567,
+			Total: tally{1_000_000, -1_280_000}, PID: 4720, Crashes: 1,
 			booked:   booked{Effects: 1_000_000, Balance: -1_280_000, New: 1_000_000, Received: 2_234_567},
 			Expected: tally{1_000_000, -1_280_000}, Known: true,
 		},
@@ -84,7 +89,8 @@ func TestScreenIsRedrawnInPlace(t *testing.T) {
 }
 
 func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
-	for _, line := range []string{"", "short", "exactly 10", "longer than that", red + "longer" + plain + " than that", "ébène-çà-là-bas"} {
+	for _, line := range []string{"", "short", "exactly 10", "longer than that", red + "longer" + plain + " than that",
+		"ébène-çà-là-bas"} {
 		got := clip(line, 10)
 		visible := strings.NewReplacer(red, "", plain, "").Replace(got)
 		require.LessOrEqual(t, utf8.RuneCountInString(visible), 10, line)
@@ -95,7 +101,8 @@ func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 }
 
 func TestNumbersAreGrouped(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 123456: "123,456", -1234567: "-1,234,567"} {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000",
+		123456: "123,456", -1234567: "-1,234,567"} {
 		require.Equal(t, want, commas(n))
 	}
 }

@@ -15,18 +15,22 @@ import (
 var clusterChecks = []Check{
 	{
 		Name: "kafka.reachable", About: "a broker answers", needs: needsConfig, run: kafkaReachable,
-		Do: map[Level]string{Fault: "Check kafka.brokers, TLS and SASL in the config, that brokers run, and that the addresses they advertise can be reached from here."},
+		Do: map[Level]string{Fault: "Check kafka.brokers, TLS and SASL in the config, that brokers run, " +
+			"and that the addresses they advertise can be reached from here."},
 	},
 	{
 		Name: "kafka.version", About: "the brokers know what firstseen asks for", needs: needsKafka, run: kafkaVersion,
 		Do: map[Level]string{
 			Fault: "Upgrade the brokers to Kafka 2.1 or newer.",
-			Info:  "Upgrade the brokers to 2.8 or newer: without topic IDs a topic that was deleted and made anew is told by its offsets only.",
+			Info: "Upgrade the brokers to 2.8 or newer: without topic IDs a topic that was deleted and " +
+				"made anew is told by its offsets only.",
 		},
 	},
 	{
 		Name: "kafka.auto_create", About: "auto.create.topics.enable is off", needs: needsKafka, run: kafkaAutoCreate,
-		Do: map[Level]string{Warning: "Set auto.create.topics.enable=false on the brokers: a topic that was deleted, or misspelt, is otherwise made by whoever asks for it, with default settings."},
+		Do: map[Level]string{Warning: "Set auto.create.topics.enable=false on the brokers: " +
+			"a topic that was deleted, " +
+			"or misspelt, is otherwise made by whoever asks for it, with default settings."},
 	},
 }
 
@@ -61,8 +65,8 @@ func kafkaVersion(ctx context.Context, p *target, r *report) error {
 	return nil
 }
 
-// parseVersion reads the release in a guess such as "v2.8" or "at least v4.0". What lies between two is no Kafka of its
-// own, and says nothing.
+// parseVersion reads the release in a guess such as "v2.8" or "at least v4.0". What lies between two is no Kafka of
+// its own, and says nothing.
 func parseVersion(guess string) (major, minor int, ok bool) {
 	_, release, found := strings.Cut(guess, "v")
 	if !found || strings.HasPrefix(guess, "between") {

@@ -21,30 +21,36 @@ var configChecks = []Check{
 	{
 		Name: "config.secret_files", About: "files with secrets are not readable by others", needs: needsConfig,
 		run: secretFiles,
-		Do:  map[Level]string{Warning: "Take the right to read from others: chmod o-rwx FILE; in Kubernetes set defaultMode: 0440 and fsGroup."},
+		Do: map[Level]string{Warning: "Take the right to read from others: chmod o-rwx FILE; " +
+			"in Kubernetes set defaultMode: 0440 and fsGroup."},
 	},
 	{
-		Name: "config.http", About: "the HTTP server gives nothing away on the network", needs: needsConfig, run: httpListens,
+		Name: "config.http", About: "the HTTP server gives nothing away on the network",
+		needs: needsConfig, run: httpListens,
 		Do: map[Level]string{
-			Warning: "Set http.cert_file and http.key_file, or listen on a loopback address behind a proxy that speaks TLS.",
-			Info:    "Keep the port to those who scrape and probe; for the API from other hosts set a token and TLS.",
+			Warning: "Set http.cert_file and http.key_file, or listen on a loopback " +
+				"address behind a proxy that speaks TLS.",
+			Info: "Keep the port to those who scrape and probe; for the API from other hosts set a token and TLS.",
 		},
 	},
 	{
 		Name: "config.kafka_tls", About: "the way to the brokers is encrypted and the brokers are who they say",
 		needs: needsConfig, run: kafkaTLS,
-		Do: map[Level]string{Warning: "Set kafka.tls.enabled, and kafka.tls.ca_file where the brokers' certificates are signed by a CA of your own."},
+		Do: map[Level]string{Warning: "Set kafka.tls.enabled, and kafka.tls.ca_file where the brokers' " +
+			"certificates are signed by a CA of your own."},
 	},
 	{
 		Name: "config.sasl", About: "no password crosses the network as it is", needs: needsConfig, run: plainPassword,
-		Do: map[Level]string{Warning: "Set kafka.tls.enabled, or use scram-sha-256 or scram-sha-512. Change the password: it may have been read."},
+		Do: map[Level]string{Warning: "Set kafka.tls.enabled, or use scram-sha-256 or scram-sha-512. " +
+			"Change the password: it may have been read."},
 	},
 	{
 		Name: "config.postgres_tls", About: "the way to Postgres is encrypted and the server is who it says",
 		run: postgresTLS,
 		Do: map[Level]string{
 			Warning: "Write sslmode=verify-full in the connection string, with sslrootcert where the CA is your own.",
-			Info:    "Write sslmode=verify-full in the connection string: with require anyone who answers is taken for the server.",
+			Info: "Write sslmode=verify-full in the connection string: " +
+				"with require anyone who answers is taken for the server.",
 		},
 	},
 	{
@@ -207,8 +213,8 @@ func postgresTLS(_ context.Context, p *target, r *report) error {
 	case isLocal(c.Host):
 		r.ok("%s is on this host", c.Host)
 	case plain:
-		r.warn("the connection to %s may be unencrypted: messages, and what handlers write, cross the network as they are",
-			c.Host)
+		r.warn("the connection to %s may be unencrypted: messages, and what handlers write, "+
+			"cross the network as they are", c.Host)
 	case unverified:
 		r.info("the connection to %s is encrypted, and the server's certificate is not verified", c.Host)
 	default:

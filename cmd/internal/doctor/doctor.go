@@ -2,8 +2,8 @@
 // stored, Kafka, and the config.
 //
 // What enters is a [Case]; what leaves are [Finding]s, each with a level, what was seen, and what to do. Nothing is
-// changed, and nothing is read without a bound. A check that can't be made, for want of rights or because a server does
-// not answer, says so and stops no other.
+// changed, and nothing is read without a bound. A check that can't be made, for want of rights or because a server
+// does not answer, says so and stops no other.
 //
 // Files in reading order: doctor.go, target.go (what is checked, and what was asked of it already), then the checks by
 // what they look at: config.go, server.go, settings.go, sessions.go, schema.go, vacuum.go, inbox.go, ids.go, lanes.go,
@@ -112,8 +112,8 @@ func Worst(findings []Finding) (worst Level) {
 	return worst
 }
 
-// Run makes the checks, one after the other, and gives their findings in that order: for each check one at level ok, or
-// all that are above. Its error is ctx's end, beside what was found until then.
+// Run makes the checks, one after the other, and gives their findings in that order: for each check one at level ok,
+// or all that are above. Its error is ctx's end, beside what was found until then.
 func Run(ctx context.Context, c Case, checks []Check) ([]Finding, error) {
 	p := newTarget(c)
 	defer p.close()
@@ -210,9 +210,11 @@ func advice(err error) string {
 	case errors.As(err, &slow), failure.Of(err) == failure.TooSlow:
 		return "Run it again with --only and a longer --timeout."
 	case errors.Is(err, errNotShown), failure.Denied(err):
-		return "Run it as a role that may see this: a member of firstseen_operator, and of pg_monitor for what other sessions do."
+		return "Run it as a role that may see this: a member of firstseen_operator, " +
+			"and of pg_monitor for what other sessions do."
 	case errors.Is(err, cluster.ErrNotAllowed):
-		return "Allow it by an ACL: Describe on the topics and the group, DescribeConfigs on the topics and the cluster."
+		return "Allow it by an ACL: Describe on the topics and the group, " +
+			"DescribeConfigs on the topics and the cluster."
 	}
 	return ""
 }

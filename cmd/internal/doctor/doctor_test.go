@@ -24,8 +24,8 @@ type trouble struct {
 	make  func(*lab)
 }
 
-// Each check is silent in a lab that is healthy, finds its troubles, and is silent again when they are mended. Each level
-// that a check has advice for has a trouble here, and each trouble has advice.
+// Each check is silent in a lab that is healthy, finds its troubles, and is silent again when they are mended. Each
+// level that a check has advice for has a trouble here, and each trouble has advice.
 func TestEachCheckFindsItsTroublesAndIsSilentOtherwise(t *testing.T) {
 	l := newLab(t)
 	t.Run("healthy", l.requireHealth)
@@ -41,7 +41,8 @@ func TestEachCheckFindsItsTroublesAndIsSilentOtherwise(t *testing.T) {
 			require.NotEmpty(t, troubles[c.Name], "a check without a test")
 			for level, do := range c.Do {
 				require.NotEmpty(t, do)
-				require.Condition(t, func() bool { return hasLevel(troubles[c.Name], level) }, "no trouble at level %s", level)
+				require.Condition(t, func() bool { return hasLevel(troubles[c.Name], level) },
+					"no trouble at level %s", level)
 			}
 			l.requireSilent(&c)
 			for _, tr := range troubles[c.Name] {
@@ -121,7 +122,8 @@ func (l *lab) requireHealth(t *testing.T) {
 func (l *lab) requireHealthBehindPooler(t *testing.T) {
 	cfg := l.cfg
 	cfg.Postgres.PreparedStatements = false
-	findings, err := Run(t.Context(), Case{Config: &cfg, DSN: deduptest.PgBouncer(t, l.db.DSN, "default_pool_size = 3").DSN, Inbox: inbox}, Checks())
+	findings, err := Run(t.Context(), Case{Config: &cfg,
+		DSN: deduptest.PgBouncer(t, l.db.DSN, "default_pool_size = 3").DSN, Inbox: inbox}, Checks())
 	require.NoError(t, err)
 	for _, f := range findings {
 		require.True(t, f.Checked && (f.Level == OK || f.Check == "postgres.pooler"), "%+v", f)
@@ -136,12 +138,14 @@ func TestManyFindingsOfOneCheckAreCut(t *testing.T) {
 	r.fault("the last")
 	found := r.findings(&Check{Name: "a.b", Do: map[Level]string{Warning: "w", Fault: "f"}})
 	require.Len(t, found, maxFindings+1)
-	require.Equal(t, Finding{Check: "a.b", Level: Fault, Checked: true, Seen: "and 6 more like these", Do: "f"}, found[maxFindings])
+	require.Equal(t, Finding{Check: "a.b", Level: Fault, Checked: true, Seen: "and 6 more like these", Do: "f"},
+		found[maxFindings])
 }
 
 // Where servers are away each check says so by itself, and what can be checked is.
 func TestWhatCanNotBeCheckedSaysSoAndStopsNothing(t *testing.T) {
-	findings, err := Run(t.Context(), Case{DSN: "postgres://app:hunter2@127.0.0.1:1/app", Timeout: 2 * time.Second}, Checks())
+	findings, err := Run(t.Context(),
+		Case{DSN: "postgres://app:hunter2@127.0.0.1:1/app", Timeout: 2 * time.Second}, Checks())
 	require.NoError(t, err)
 	require.Len(t, findings, len(Checks()))
 	byName := map[string]Finding{}
@@ -149,8 +153,10 @@ func TestWhatCanNotBeCheckedSaysSoAndStopsNothing(t *testing.T) {
 		byName[f.Check] = f
 	}
 	require.Equal(t, Fault, byName["postgres.reachable"].Level)
-	require.Equal(t, Finding{Check: "schema.version", Level: Info, Seen: "not checked: postgres is not reached, see postgres.reachable"}, byName["schema.version"])
-	require.Equal(t, Finding{Check: "kafka.lag", Level: Info, Seen: "not checked: no config is given"}, byName["kafka.lag"])
+	require.Equal(t, Finding{Check: "schema.version", Level: Info,
+		Seen: "not checked: postgres is not reached, see postgres.reachable"}, byName["schema.version"])
+	require.Equal(t,
+		Finding{Check: "kafka.lag", Level: Info, Seen: "not checked: no config is given"}, byName["kafka.lag"])
 	require.Equal(t, OK, byName["config.postgres_tls"].Level)
 	text, err := json.Marshal(findings)
 	require.NoError(t, err)
@@ -166,9 +172,11 @@ func TestAnotherSchemaIsOneFaultAndNothingInItIsChecked(t *testing.T) {
 	require.NoError(t, err)
 	for name, dsn := range map[string]string{"none": none, "older": older} {
 		t.Run(name, func(t *testing.T) {
-			cfg := config.Config{Group: group, Inbox: inbox, Topics: []config.Topic{{Name: topic, Handlers: []config.Handler{{Name: handler, Function: "book"}}}}}
+			cfg := config.Config{Group: group, Inbox: inbox,
+				Topics: []config.Topic{{Name: topic, Handlers: []config.Handler{{Name: handler, Function: "book"}}}}}
 			cfg.Postgres.DSN = config.Secret(dsn)
-			checks := slices.DeleteFunc(Checks(), func(c Check) bool { return c.Group() == "kafka" || c.Name == "settings.durability" })
+			checks := slices.DeleteFunc(Checks(),
+				func(c Check) bool { return c.Group() == "kafka" || c.Name == "settings.durability" })
 			findings, err := Run(t.Context(), Case{Config: &cfg, DSN: dsn, Inbox: inbox}, checks)
 			require.NoError(t, err)
 			var faults, unchecked int
@@ -194,7 +202,8 @@ func TestASlowCheckEndsAtItsLimitAndTheNextIsMade(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}}
-	fast := Check{Name: "a.fast", run: func(_ context.Context, _ *target, r *report) error { r.ok("fine"); return nil }}
+	fast := Check{Name: "a.fast",
+		run: func(_ context.Context, _ *target, r *report) error { r.ok("fine"); return nil }}
 	findings, err := Run(t.Context(), Case{Timeout: time.Millisecond}, []Check{slow, fast})
 	require.NoError(t, err)
 	require.Len(t, findings, 2)

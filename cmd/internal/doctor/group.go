@@ -12,42 +12,57 @@ var groupChecks = []Check{
 	{
 		Name: "kafka.group", About: "the group has members and is at rest", needs: needsKafka, run: groupState,
 		Do: map[Level]string{
-			Warning: "Start a consumer: nobody reads. If it runs, look into its log; it may use another group or other brokers.",
-			Info:    "Look again in a minute. A group that keeps rebalancing has members that come and go, or that take longer than timeouts.rebalance.",
+			Warning: "Start a consumer: nobody reads. If it runs, look into its log; " +
+				"it may use another group or other brokers.",
+			Info: "Look again in a minute. A group that keeps rebalancing has members that come and go, " +
+				"or that take longer than timeouts.rebalance.",
 		},
 	},
 	{
 		Name: "kafka.owners", About: "each partition has a member that reads it", needs: needsKafka, run: groupOwners,
-		Do: map[Level]string{Fault: "A member of the group reads other topics: another program, or an old config, has joined it. Give each program a group of its own, and roll the config out to all instances."},
+		Do: map[Level]string{Fault: "A member of the group reads other topics: another program, or an old config, " +
+			"has joined it. Give each program a group of its own, and roll the config out to all instances."},
 	},
 	{
 		Name: "kafka.positions", About: "each partition has a position in Postgres", needs: needsKafka | needsInbox,
 		run: groupPositions,
-		Do:  map[Level]string{Warning: "See that a consumer runs and is assigned the partition; its log says what keeps it from beginning."},
+		Do: map[Level]string{Warning: "See that a consumer runs and is assigned the partition; " +
+			"its log says what keeps it from beginning."},
 	},
 	{
 		Name: "kafka.lag", About: "the group keeps up", needs: needsKafka, run: groupLag,
-		Do: map[Level]string{Warning: "See whether it falls (`firstseen offsets show`). If not: more instances, up to the number of partitions, more batch.transactions, or a faster handler. The limit is health.degraded.backlog."},
+		Do: map[Level]string{Warning: "See whether it falls (`firstseen offsets show`). " +
+			"If not: more instances, up to the number of partitions, more batch.transactions, or a faster handler. " +
+			"The limit is health.degraded.backlog."},
 	},
 	{
-		Name: "kafka.loss", About: "messages are read before retention deletes them", needs: needsKafka, run: groupLoss,
+		Name: "kafka.loss", About: "messages are read before retention deletes them",
+		needs: needsKafka, run: groupLoss,
 		Do: map[Level]string{
-			Fault:   "They are gone; the consumer goes on with what is left, or holds the partition (on_loss). Send them again from their source, and raise retention.ms.",
+			Fault: "They are gone; the consumer goes on with what is left, or holds the partition (on_loss). " +
+				"Send them again from their source, and raise retention.ms.",
 			Warning: "Raise the topic's retention.ms now, and then see why the group is behind.",
-			Info:    "If the topic's producers use transactions, all is well. Else one message is gone: see that retention.ms is longer than the consumer is ever away.",
+			Info: "If the topic's producers use transactions, all is well. Else one message is gone: " +
+				"see that retention.ms is longer than the consumer is ever away.",
 		},
 	},
 	{
-		Name: "kafka.transactions", About: "no open transaction of a producer holds a partition back", needs: needsKafka,
-		run: groupTransactions,
-		Do:  map[Level]string{Warning: "Find the producer: kafka-transactions.sh find-hanging, or describe-producers. It commits, or its transaction.timeout.ms ends it; a hanging one is ended by kafka-transactions.sh abort."},
+		Name: "kafka.transactions", About: "no open transaction of a producer holds a partition back",
+		needs: needsKafka,
+		run:   groupTransactions,
+		Do: map[Level]string{Warning: "Find the producer: kafka-transactions.sh find-hanging, " +
+			"or describe-producers. It commits, or its transaction.timeout.ms ends it; " +
+			"a hanging one is ended by kafka-transactions.sh abort."},
 	},
 	{
 		Name: "kafka.two_databases", About: "one database stands behind the group", needs: needsKafka | needsInbox,
 		run: groupDatabases,
 		Do: map[Level]string{
-			Fault: "Stop the other program, and give each database a group of its own. Here the messages it took are missing: once it is stopped, a start with on_postgres_behind: position reads them.",
-			Warning: "If Postgres was restored or failed over, start the consumer: it begins at the position. If somebody moved the group on purpose, set on_postgres_behind: committed for one start. " +
+			Fault: "Stop the other program, and give each database a group of its own. " +
+				"Here the messages it took are missing: once it is stopped, a start with on_postgres_behind: " +
+				"position reads them.",
+			Warning: "If Postgres was restored or failed over, start the consumer: it begins at the position. " +
+				"If somebody moved the group on purpose, set on_postgres_behind: committed for one start. " +
 				"Else another program, or an instance with another database, has used the group.",
 			Info: "Postgres was set back, and what it lost is being done again. Nothing has to be done.",
 		},
@@ -227,7 +242,8 @@ func groupTransactions(ctx context.Context, p *target, r *report) error {
 	after, err := p.offsets(ctx)
 	for _, o := range after {
 		if at, was := stalled[of(o)]; was && o.Stable == at && o.Stable < o.End {
-			r.warn("%s/%d: an open transaction at offset %d holds %d messages back", o.Topic, o.Partition, at, o.End-at)
+			r.warn("%s/%d: an open transaction at offset %d holds %d messages back",
+				o.Topic, o.Partition, at, o.End-at)
 		}
 	}
 	r.ok("no open transaction holds a partition back for long")
@@ -249,12 +265,12 @@ func groupDatabases(ctx context.Context, p *target, r *report) error {
 		now, still := second[tp]
 		switch {
 		case still && now.committed > then.committed && now.position == then.position:
-			r.fault("%s/%d: the committed offset moved from %d to %d while the position in this database stands at %d: "+
-				"somebody without this database commits for the group", tp.Topic, tp.Partition, then.committed, now.committed,
-				now.position)
+			r.fault("%s/%d: the committed offset moved from %d to %d while "+
+				"the position in this database stands at %d: somebody without this database commits for the group",
+				tp.Topic, tp.Partition, then.committed, now.committed, now.position)
 		case still && now.position != then.position:
-			r.info("%s/%d: the position %d is catching up with the committed offset %d", tp.Topic, tp.Partition, now.position,
-				now.committed)
+			r.info("%s/%d: the position %d is catching up with the committed offset %d",
+				tp.Topic, tp.Partition, now.position, now.committed)
 		case still && now.position >= 0: // without a position it was not begun here yet: see kafka.positions
 			r.warn("%s/%d: the committed offset %d is ahead of the position in Postgres, %d", tp.Topic, tp.Partition,
 				now.committed, now.position)

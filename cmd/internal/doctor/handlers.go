@@ -10,14 +10,18 @@ import (
 
 var handlerChecks = []Check{
 	{
-		Name: "handlers.functions", About: "each handler's function exists, fits, and may be executed by the config's login",
+		Name:  "handlers.functions",
+		About: "each handler's function exists, fits, and may be executed by the config's login",
 		needs: needsConfig | needsSchema, run: handlersFunctions,
-		Do: map[Level]string{Fault: "Create the function, grant execute on it and usage on its schema to the config's login, or correct its name in the config. Until then the consumer does not start, and one that runs holds the handler's messages."},
+		Do: map[Level]string{Fault: "Create the function, grant execute on it and usage on its schema " +
+			"to the config's login, or correct its name in the config. Until then the consumer does not start, " +
+			"and one that runs holds the handler's messages."},
 	},
 	{
 		Name: "handlers.webhooks", About: "each webhook's host takes connections from here", needs: needsConfig,
 		run: handlersWebhooks,
-		Do:  map[Level]string{Warning: "See that the receiver runs, and what the network between lets through; where this is not the consumer's host, run it there. A private address needs allow_private."},
+		Do: map[Level]string{Warning: "See that the receiver runs, and what the network between lets through; " +
+			"where this is not the consumer's host, run it there. A private address needs allow_private."},
 	},
 }
 

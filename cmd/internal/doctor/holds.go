@@ -30,9 +30,9 @@ func holdsWaiting(ctx context.Context, p *target, r *report) error {
 			continue
 		}
 		if t.Stale {
-			r.advise(Warning, "See whether the process runs: it was killed, or can't reach Postgres. If it is gone for good nothing has to be done.",
-				"%s of %s has not told since %s what it waits for, %d holds then", t.Owner, t.Consumer, minute(t.ToldAt),
-				len(t.Holds))
+			r.advise(Warning, "See whether the process runs: it was killed, or can't reach Postgres. If it is gone "+
+				"for good nothing has to be done.", "%s of %s has not told since %s what it waits for, %d holds then",
+				t.Owner, t.Consumer, minute(t.ToldAt), len(t.Holds))
 			continue
 		}
 		looked++

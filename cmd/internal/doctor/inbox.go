@@ -11,38 +11,50 @@ var inboxChecks = []Check{
 		Name: "inbox.partitions", About: "the inbox has partitions for the coming days", needs: needsSchema,
 		run: inboxPartitions,
 		Do: map[Level]string{
-			Warning: "Start a consumer, or: select firstseen.make_partitions(7). If that makes none, something holds the default partition: a dump, or an open transaction.",
+			Warning: "Start a consumer, or: select firstseen.make_partitions(7). If that makes none, " +
+				"something holds the default partition: a dump, or an open transaction.",
 		},
 	},
 	{
-		Name: "inbox.partition_names", About: "each partition holds the day (UTC) that its name says", needs: needsSchema,
-		run: inboxPartitionNames,
-		Do:  map[Level]string{Warning: "Detach the partition, move its rows to days that match, and drop it; until then don't drop or keep days by their names."},
+		Name: "inbox.partition_names", About: "each partition holds the day (UTC) that its name says",
+		needs: needsSchema,
+		run:   inboxPartitionNames,
+		Do: map[Level]string{Warning: "Detach the partition, move its rows to days that match, and drop it; " +
+			"until then don't drop or keep days by their names."},
 	},
 	{
-		Name: "inbox.default", About: "no message is in the inbox's default partition", needs: needsInbox, run: inboxDefault,
+		Name: "inbox.default", About: "no message is in the inbox's default partition",
+		needs: needsInbox, run: inboxDefault,
 		Do: map[Level]string{
-			Warning: "Messages of today and later are moved when their partition is made: select firstseen.make_partitions(7). Older days are deleted from inbox_default by hand once they are not needed.",
+			Warning: "Messages of today and later are moved when their partition is made: " +
+				"select firstseen.make_partitions(7). Older days are deleted from " +
+				"inbox_default by hand once they are not needed.",
 		},
 	},
 	{
-		Name: "inbox.clocks", About: "messages' timestamps are times, and not after they are received", needs: needsInbox,
-		run: inboxClocks,
-		Do: map[Level]string{Warning: "A producer writes micro- or nanoseconds, say, where Kafka wants milliseconds since 1970: have it corrected. Messages are handled all the same, but without a time; " +
-			"and Kafka's retention goes by these numbers, and keeps such messages too long or not at all. `firstseen inbox list --json` has them as raw_timestamp.",
-			Info: "A producer's or a broker's clock is ahead: synchronise it (NTP). Kafka's retention goes by these times, and keeps such messages too long."},
+		Name: "inbox.clocks", About: "messages' timestamps are times, and not after they are received",
+		needs: needsInbox,
+		run:   inboxClocks,
+		Do: map[Level]string{Warning: "A producer writes micro- or nanoseconds, say, where Kafka wants " +
+			"milliseconds since 1970: have it corrected. Messages are handled all the same, but without a time; " +
+			"and Kafka's retention goes by these numbers, and keeps such messages too long or not at all. " +
+			"`firstseen inbox list --json` has them as raw_timestamp.", Info: "A producer's or a broker's clock is " +
+			"ahead: synchronise it (NTP). Kafka's retention goes by these times, and keeps such messages too long."},
 	},
 	{
 		Name: "inbox.pauses", About: "nothing was paused and forgotten", needs: needsInbox, run: inboxPauses,
 		Do: map[Level]string{
-			Warning: "Ask who paused it, and resume it: `firstseen resume`. Messages pile up meanwhile, and Kafka deletes what is older than its retention.",
-			Info:    "It is resumed by `firstseen resume`.",
+			Warning: "Ask who paused it, and resume it: `firstseen resume`. Messages pile up meanwhile, " +
+				"and Kafka deletes what is older than its retention.",
+			Info: "It is resumed by `firstseen resume`.",
 		},
 	},
 	{
-		Name: "inbox.renamed", About: "no handler or inbox seems to have been renamed", needs: needsInbox, run: inboxRenamed,
+		Name: "inbox.renamed", About: "no handler or inbox seems to have been renamed",
+		needs: needsInbox, run: inboxRenamed,
 		Do: map[Level]string{
-			Warning: "If it was renamed, give it its old name back: under a new one every message is new, and a replay takes effect again. If it is meant to start afresh, all is well.",
+			Warning: "If it was renamed, give it its old name back: under a new one every message is new, " +
+				"and a replay takes effect again. If it is meant to start afresh, all is well.",
 		},
 	},
 }
@@ -111,7 +123,8 @@ func inboxDefault(ctx context.Context, p *target, r *report) error {
 func inboxClocks(ctx context.Context, p *target, r *report) error {
 	n, err := p.newest(ctx, p.limits.sample)
 	if n.Untimed > 0 {
-		r.warn("%d of the newest %d messages have a timestamp that is no time of the years 1 to 9999", n.Untimed, n.Messages)
+		r.warn("%d of the newest %d messages have a timestamp that is no time of the years 1 to 9999",
+			n.Untimed, n.Messages)
 	}
 	if n.Early > 0 {
 		r.info("%d of the newest %d messages were produced after they were received, by up to %s", n.Early, n.Messages,
@@ -146,7 +159,8 @@ func inboxRenamed(ctx context.Context, p *target, r *report) error {
 			continue
 		}
 		for _, old := range ages {
-			if !old.Active && young.Since.Sub(old.Since) > time.Hour && (old.Inbox != p.Inbox || !configured[old.Handler]) {
+			if !old.Active && young.Since.Sub(old.Since) > time.Hour &&
+				(old.Inbox != p.Inbox || !configured[old.Handler]) {
 				compareAges(r, young, old)
 			}
 		}
@@ -162,8 +176,8 @@ func compareAges(r *report, young, old handlerAge) {
 		r.warn("the handler %s is new since %s, and the handler %s, known since %s, gets nothing any more",
 			young.Handler, day(young.Since), old.Handler, day(old.Since))
 	case old.Handler == young.Handler:
-		r.warn("the inbox %s has had the handler %s since %s, and the inbox %s, which has had it since %s, gets nothing for it any more",
-			young.Inbox, young.Handler, day(young.Since), old.Inbox, day(old.Since))
+		r.warn("the inbox %s has had the handler %s since %s, and the inbox %s, which has had it since %s, "+
+			"gets nothing for it any more", young.Inbox, young.Handler, day(young.Since), old.Inbox, day(old.Since))
 	}
 }
 

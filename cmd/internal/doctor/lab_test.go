@@ -59,7 +59,8 @@ func newLab(t *testing.T) *lab {
 	l.sql(roles)
 	l.sql(createBook)
 	l.startKafka()
-	l.cfg = config.Config{Group: group, Inbox: inbox, Topics: []config.Topic{{Name: topic, Handlers: []config.Handler{{Name: handler, Function: "book"}}}}}
+	l.cfg = config.Config{Group: group, Inbox: inbox,
+		Topics: []config.Topic{{Name: topic, Handlers: []config.Handler{{Name: handler, Function: "book"}}}}}
 	l.cfg.Kafka.Brokers = config.List{l.fake.Addr}
 	l.cfg.Postgres.DSN, l.cfg.Postgres.PreparedStatements = config.Secret(l.db.DSN), true
 	l.cfg.Postgres.MaxConnections = 8
@@ -74,7 +75,8 @@ func (l *lab) startKafka() {
 	createTopic(l.t, l.fake.Addr, topic, 2, 3, "min.insync.replicas=2")
 	produce(l.t, l.fake.Addr, topic, 10)
 	commit(l.t, l.fake.Addr, group, topic, 10)
-	member, err := kgo.NewClient(kgo.SeedBrokers(l.fake.Addr), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit())
+	member, err := kgo.NewClient(kgo.SeedBrokers(l.fake.Addr), kgo.ConsumerGroup(group),
+		kgo.ConsumeTopics(topic), kgo.DisableAutoCommit())
 	require.NoError(l.t, err)
 	l.t.Cleanup(member.Close)
 	awaitStable(l.t, l.fake.Addr)
@@ -99,7 +101,8 @@ func (l *lab) fill() {
 	l.scope = scopes[0]
 	l.sql(`insert into firstseen.message_dedup (scope_id, message_id) select $1, md5(n::text)::uuid from generate_series(1, $2) n`, l.scope, taken)
 	l.sql(`insert into firstseen.inbox (scope_id, message_id, topic, "partition", "offset", produced_at, payload)
-		select $1, md5(n::text)::uuid, $3, 0, n, now(), sha256(n::text::bytea) from generate_series(1, $2) n`, l.scope, taken, topic)
+		select $1, md5(n::text)::uuid, $3, 0, n, now(), sha256(n::text::bytea) from generate_series(1, $2) n`,
+		l.scope, taken, topic)
 	l.positions(group, topic, 10)
 	l.heals = nil // it stays
 	l.sql(`analyze`)

@@ -11,39 +11,48 @@ var laneChecks = []Check{
 	{
 		Name: "lanes.overdue", About: "lanes that are due are worked on", needs: needsInbox, run: lanesOverdue,
 		Do: map[Level]string{
-			Warning: "See that a consumer runs that has these handlers in its config, and that they are not paused (`firstseen pause`). If it runs, its lane workers are too slow: look at the handler's duration.",
+			Warning: "See that a consumer runs that has these handlers in its config, and that they are not paused " +
+				"(`firstseen pause`). If it runs, its lane workers are too slow: look at the handler's duration.",
 		},
 	},
 	{
 		Name: "lanes.deadly", About: "no message takes the process down", needs: needsInbox, run: lanesDeadly,
-		Do: map[Level]string{Warning: "Look for a crash or an out-of-memory kill of the consumer at these times, and mend the handler. A message that has had all its attempts so goes to the dead letters."},
+		Do: map[Level]string{Warning: "Look for a crash or an out-of-memory kill of the consumer at these times, " +
+			"and mend the handler. A message that has had all its attempts so goes to the dead letters."},
 	},
 	{
 		Name: "lanes.parked", About: "no message waits for very long", needs: needsInbox, run: lanesParked,
-		Do: map[Level]string{Warning: "See what it fails with: `firstseen inbox list --status failed`. Set the handler's retry.max_age to have such messages given up."},
+		Do: map[Level]string{Warning: "See what it fails with: `firstseen inbox list --status failed`. " +
+			"Set the handler's retry.max_age to have such messages given up."},
 	},
 	{
 		Name: "lanes.unavailable", About: "handlers have what they need", needs: needsInbox, run: lanesUnavailable,
-		Do: map[Level]string{Warning: "Bring back what the error names: the receiver of a webhook, a grant, a table, a function. The messages go on by themselves then, and no attempt is spent. Messages that wait though it is back are shown by `firstseen inbox list`."},
+		Do: map[Level]string{Warning: "Bring back what the error names: " +
+			"the receiver of a webhook, a grant, a table, a function. The messages go on by themselves then, and " +
+			"no attempt is spent. Messages that wait though it is back are shown by `firstseen inbox list`."},
 	},
 	{
 		Name: "lanes.fruitless", About: "partitions that are acquired get on", needs: needsInbox | needsConfig,
 		run: positionsFruitless,
-		Do:  map[Level]string{Warning: "The process dies or is rebalanced before a batch is done. Look at its end in the log, at timeouts.handler, and at how long the first batch takes."},
+		Do: map[Level]string{Warning: "The process dies or is rebalanced before a batch is done. Look at its end in " +
+			"the log, at timeouts.handler, and at how long the first batch takes."},
 	},
 	{
 		Name: "dead.waiting", About: "dead letters are looked after", needs: needsInbox, run: deadWaiting,
 		Do: map[Level]string{
-			Warning: "Redrive or discard them: `firstseen dead list`, `firstseen dead redrive`, `firstseen dead discard`.",
-			Info:    "Look at them: `firstseen dead list`.",
+			Warning: "Redrive or discard them: `firstseen dead list`, `firstseen dead redrive`, " +
+				"`firstseen dead discard`.",
+			Info: "Look at them: `firstseen dead list`.",
 		},
 	},
 	{
 		Name: "dead.unpublished", About: "dead letters reach the dead letter topic", needs: needsInbox | needsConfig,
 		run: deadUnpublished,
 		Do: map[Level]string{
-			Warning: "See that a consumer runs, that the topic exists and takes messages as large as those of the topics that are read (kafka.dead_letter_topic), and that its ACLs let the consumer write.",
-			Info:    "They stay in Postgres. Raise the dead letter topic's max.message.bytes, then: update firstseen.dead_letters set published_at = null where published_at = 'infinity'.",
+			Warning: "See that a consumer runs, that the topic exists and takes messages as large as those of the " +
+				"topics that are read (kafka.dead_letter_topic), and that its ACLs let the consumer write.",
+			Info: "They stay in Postgres. Raise the dead letter topic's max.message.bytes, then: " +
+				"update firstseen.dead_letters set published_at = null where published_at = 'infinity'.",
 		},
 	},
 }
@@ -51,8 +60,8 @@ var laneChecks = []Check{
 func lanesOverdue(ctx context.Context, p *target, r *report) error {
 	f, err := p.stuck(ctx, p.limits.overdue)
 	if f.Overdue > 0 {
-		r.warn("%s lanes have been due for more than %s, the first since %s", capped(f.Overdue, 10_000), p.limits.overdue,
-			minute(f.Since))
+		r.warn("%s lanes have been due for more than %s, the first since %s",
+			capped(f.Overdue, 10_000), p.limits.overdue, minute(f.Since))
 	}
 	r.ok("no lane has been due for more than %s", p.limits.overdue)
 	return err
@@ -73,8 +82,8 @@ func lanesParked(ctx context.Context, p *target, r *report) error {
 	backlog, err := p.inbox.Backlog(ctx)
 	for _, b := range backlog {
 		if waited := p.now().Sub(b.OldestAt); !b.OldestAt.IsZero() && waited > p.limits.parked {
-			r.warn("handler %s: %s messages are parked, the oldest for %s", b.Handler, capped(b.Parked(), operate.BacklogCap),
-				age(waited.Seconds()))
+			r.warn("handler %s: %s messages are parked, the oldest for %s",
+				b.Handler, capped(b.Parked(), operate.BacklogCap), age(waited.Seconds()))
 		}
 	}
 	r.ok("no message has been parked for more than %s", p.limits.parked)
@@ -97,8 +106,8 @@ func positionsFruitless(ctx context.Context, p *target, r *report) error {
 	positions, err := p.inbox.Positions(ctx, p.Config.Group)
 	for _, f := range positions {
 		if f.Fruitless >= often {
-			r.warn("%s/%d was acquired %d times and has not moved from %d since; its last owner: %s", f.Topic, f.Partition,
-				f.Fruitless, f.Next, f.Owner)
+			r.warn("%s/%d was acquired %d times and has not moved from %d since; its last owner: %s",
+				f.Topic, f.Partition, f.Fruitless, f.Next, f.Owner)
 		}
 	}
 	r.ok("positions looked at: %d", len(positions))
@@ -135,8 +144,8 @@ func deadUnpublished(ctx context.Context, p *target, r *report) error {
 	}
 	f, err := p.publication(ctx, p.limits.overdue)
 	if f.Waiting > 0 {
-		r.warn("%s dead letters are not in %s yet, the first since %s", capped(f.Waiting, 10_000), p.Config.DeadLetterTopic,
-			minute(f.Since))
+		r.warn("%s dead letters are not in %s yet, the first since %s",
+			capped(f.Waiting, 10_000), p.Config.DeadLetterTopic, minute(f.Since))
 	}
 	if f.Refused > 0 {
 		r.info("%s dead letters were refused by the broker of %s", capped(f.Refused, 10_000), p.Config.DeadLetterTopic)

@@ -18,8 +18,8 @@ type newest struct {
 	Since    time.Time
 	// Untimed is how many of them have a timestamp that is no time of the years 1 to 9999.
 	Untimed int64
-	// Early is how many of them were produced after they were received, by more than a minute: by a clock that is wrong.
-	// Earliest is by how much at most.
+	// Early is how many of them were produced after they were received, by more than a minute: by a clock that is
+	// wrong. Earliest is by how much at most.
 	Early    int64
 	Earliest time.Duration
 	// Refused is how many messages came without a usable ID since then, by reason, counted up to Messages' limit.
@@ -57,8 +57,8 @@ const maxSeconds = float64(math.MaxInt64/time.Second - 1)
 func (p *target) newest(ctx context.Context, limit int) (n newest, err error) {
 	err = p.lookWithout(ctx, newestFirst, func(tx pgx.Tx) error {
 		var early float64
-		err := tx.QueryRow(ctx, p.inSchema(newestSQL), p.Inbox, limit).Scan(&n.Messages, &n.Since, &n.Untimed, &n.Early,
-			&early)
+		err := tx.QueryRow(ctx, p.inSchema(newestSQL), p.Inbox, limit).Scan(&n.Messages, &n.Since,
+			&n.Untimed, &n.Early, &early)
 		if err != nil {
 			return err
 		}

@@ -76,7 +76,8 @@ func TestTimestampsOfEarlierVersionsAreCounted(t *testing.T) {
 	require.NoError(t, err)
 	for i, text := range []string{"infinity", "-infinity", "1969-12-31 23:59:59.999+00", "57878-03-04 05:06:07.008+00",
 		"4713-01-01 00:00:00+00 BC", "294276-01-01 00:00:00.001+00"} {
-		_, err := db.Pool.Exec(t.Context(), `insert into firstseen.inbox (scope_id, message_id, topic, seq, produced_at)
+		_, err := db.Pool.Exec(t.Context(),
+			`insert into firstseen.inbox (scope_id, message_id, topic, seq, produced_at)
 			values ($1, gen_random_uuid(), 'orders', $2, $3::text::timestamptz)`, scopes[0], i, text)
 		require.NoError(t, err)
 	}

@@ -15,45 +15,55 @@ var schemaChecks = []Check{
 	{
 		Name: "schema.version", About: "the schema is the one that this build needs", needs: needsPostgres,
 		run: schemaVersion,
-		Do:  map[Level]string{Fault: "Run `firstseen migrate up` with the build that is to run; a schema that is newer needs a newer build."},
+		Do: map[Level]string{Fault: "Run `firstseen migrate up` with the build that is to run; " +
+			"a schema that is newer needs a newer build."},
 	},
 	{
 		Name: "schema.id_key", About: "message IDs are held by a primary key that is whole", needs: needsSchema,
 		run: schemaIDKey,
 		Do: map[Level]string{
-			Fault: "Stop the consumers: copies may take effect again. Restore what the migrations made: alter table firstseen.message_dedup add primary key (scope_id, message_id), after the copies in it are removed.",
+			Fault: "Stop the consumers: copies may take effect again. Restore what the migrations made: alter table " +
+				"firstseen.message_dedup add primary key (scope_id, message_id), after the copies in it are removed.",
 		},
 	},
 	{
-		Name: "schema.functions", About: "functions and their settings are as the migrations made them", needs: needsSchema,
-		run: schemaFunctions,
+		Name: "schema.functions", About: "functions and their settings are as the migrations made them",
+		needs: needsSchema,
+		run:   schemaFunctions,
 		Do: map[Level]string{
-			Fault: "Put the function back as `firstseen migrate print` shows it. Another search path or other plan settings make it unsafe or slow.",
+			Fault: "Put the function back as `firstseen migrate print` shows it. Another search path or " +
+				"other plan settings make it unsafe or slow.",
 		},
 	},
 	{
 		Name: "schema.plan", About: "IDs are looked up through the primary key", needs: needsInbox, run: schemaPlan,
-		Do: map[Level]string{Fault: "See schema.id_key and schema.functions; then run analyze firstseen.message_dedup."},
+		Do: map[Level]string{Fault: "See schema.id_key and schema.functions; " +
+			"then run analyze firstseen.message_dedup."},
 	},
 	{
 		Name: "schema.triggers", About: "the triggers that seal a batch are there and fire", needs: needsSchema,
 		run: schemaTriggers,
 		Do: map[Level]string{
-			Fault: "Enable it: alter table firstseen.TABLE enable trigger TRIGGER. Without it a handler that commits by itself is not found out, and messages may take effect in halves.",
+			Fault: "Enable it: alter table firstseen.TABLE enable trigger TRIGGER. " +
+				"Without it a handler that commits " +
+				"by itself is not found out, and messages may take effect in halves.",
 		},
 	},
 	{
 		Name: "schema.rights", About: "who consumes can't forget message IDs", needs: needsSchema, run: schemaRights,
 		Do: map[Level]string{
-			Warning: "Run the script of `firstseen migrate print --roles` again, and take the role out of those that own the schema or were granted more.",
-			Info:    "Make the roles, `firstseen migrate print --roles`, and have the consumer log in as a member of firstseen_consumer.",
+			Warning: "Run the script of `firstseen migrate print --roles` again, and take the role out of those " +
+				"that own the schema or were granted more.",
+			Info: "Make the roles, `firstseen migrate print --roles`, and have the consumer " +
+				"log in as a member of firstseen_consumer.",
 		},
 	},
 	{
 		Name: "schema.login", About: "the config's login may do what a consumer must", needs: needsConfig | needsInbox,
 		run: schemaLogin,
 		Do: map[Level]string{
-			Fault: "Run `firstseen migrate print --roles | psql`, as after each upgrade, and grant the login firstseen_consumer. Until then no consumer starts.",
+			Fault: "Run `firstseen migrate print --roles | psql`, as after each upgrade, and grant the login " +
+				"firstseen_consumer. Until then no consumer starts.",
 		},
 	},
 }
@@ -140,8 +150,8 @@ func compareFunction(want migrations.Function, have []migrations.Function) strin
 		case h.Body != want.Body:
 			fault = "has another body than the migrations made"
 		case !slices.Equal(h.Settings, want.Settings):
-			return fmt.Sprintf("runs under (%s) instead of (%s)", strings.Join(h.Settings, "; "), strings.Join(want.Settings,
-				"; "))
+			return fmt.Sprintf("runs under (%s) instead of (%s)",
+				strings.Join(h.Settings, "; "), strings.Join(want.Settings, "; "))
 		case h.Definer != want.Definer:
 			return "runs with other rights than the migrations gave it (security definer or invoker)"
 		default:
@@ -210,7 +220,8 @@ func schemaRights(ctx context.Context, p *target, r *report) error {
 	for _, f := range found {
 		r.warn("the role %s may %s in message_dedup", f.Role, f.Rights)
 	}
-	missing, err := texts(ctx, p, `select w.role from (values ('firstseen_owner'), ('firstseen_consumer'), ('firstseen_operator'),
+	missing, err := texts(ctx, p,
+		`select w.role from (values ('firstseen_owner'), ('firstseen_consumer'), ('firstseen_operator'),
 		('firstseen_retention')) w (role) where not exists (select from pg_roles where rolname = w.role)`)
 	if len(missing) > 0 {
 		r.info("of the four roles these are not there: %s; who consumes or cleans up logs in as who owns the IDs",

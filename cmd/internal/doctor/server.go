@@ -15,7 +15,8 @@ import (
 var serverChecks = []Check{
 	{
 		Name: "postgres.reachable", About: "the database answers", run: postgresReachable,
-		Do: map[Level]string{Fault: "Check the connection string (postgres.dsn), that Postgres runs, and that its pg_hba.conf and the network let this host in."},
+		Do: map[Level]string{Fault: "Check the connection string (postgres.dsn), that Postgres runs, " +
+			"and that its pg_hba.conf and the network let this host in."},
 	},
 	{
 		Name: "postgres.version", About: "the server's version is one that is tested", needs: needsPostgres,
@@ -27,37 +28,46 @@ var serverChecks = []Check{
 	},
 	{
 		Name: "postgres.standby", About: "the server takes writes", needs: needsPostgres, run: postgresStandby,
-		Do: map[Level]string{Fault: "Point postgres.dsn at the primary, or list all hosts in it: the primary among them is taken. Until then consumers wait."},
+		Do: map[Level]string{Fault: "Point postgres.dsn at the primary, or list all hosts in it: " +
+			"the primary among them is taken. Until then consumers wait."},
 	},
 	{
 		Name: "postgres.encoding", About: "the database is in UTF8", needs: needsPostgres, run: postgresEncoding,
-		Do: map[Level]string{Fault: "Create another database, create database NAME encoding 'UTF8' template template0, and migrate that. A text in a script that the encoding lacks holds a partition for ever."},
+		Do: map[Level]string{Fault: "Create another database, create database NAME encoding 'UTF8' template " +
+			"template0, and migrate that. A text in a script that the encoding lacks holds a partition for ever."},
 	},
 	{
 		Name: "postgres.collation", About: "libc or ICU sorts texts as it did when the database was made",
 		needs: needsPostgres, run: postgresCollation,
-		Do: map[Level]string{Warning: "firstseen's keys compare bytes and are not affected. Reindex your own indexes on texts, reindex database NAME, and then: alter database NAME refresh collation version."},
+		Do: map[Level]string{Warning: "firstseen's keys compare bytes and are not affected. " +
+			"Reindex your own indexes on texts, reindex database NAME, and then: alter database NAME refresh " +
+			"collation version."},
 	},
 	{
 		Name: "postgres.clock", About: "the clocks of Postgres and of this host agree", needs: needsPostgres,
 		run: postgresClock,
-		Do:  map[Level]string{Warning: "Synchronise both hosts' clocks (NTP). Ages, lag times and what \"2h ago\" means are off by the difference."},
+		Do: map[Level]string{Warning: "Synchronise both hosts' clocks (NTP). Ages, lag times and what \"2h " +
+			"ago\" means are off by the difference."},
 	},
 	{
-		Name: "postgres.connections", About: "there are connections left for what the config wants", needs: needsPostgres,
-		run: postgresConnections,
+		Name: "postgres.connections", About: "there are connections left for what the config wants",
+		needs: needsPostgres,
+		run:   postgresConnections,
 		Do: map[Level]string{
-			Fault:   "Raise max_connections, or the limit of the role or database, or lower postgres.max_connections.",
-			Warning: "Raise max_connections, put a pooler in between, or lower postgres.max_connections and batch.transactions.",
+			Fault: "Raise max_connections, or the limit of the role or database, or lower postgres.max_connections.",
+			Warning: "Raise max_connections, put a pooler in between, " +
+				"or lower postgres.max_connections and batch.transactions.",
 		},
 	},
 	{
 		Name: "postgres.pooler", About: "a pooler in between keeps prepared statements", needs: needsPostgres,
 		run: postgresPooler,
 		Do: map[Level]string{
-			Fault:   "Set postgres.prepared_statements to false, or have the pooler keep them (PgBouncer 1.21: max_prepared_statements).",
-			Warning: "Set postgres.prepared_statements to false unless the pooler is known to keep them (PgBouncer 1.21: max_prepared_statements).",
-			Info:    "Run migrations past the pooler: they hold a session's lock.",
+			Fault: "Set postgres.prepared_statements to false, or have the pooler keep them (PgBouncer 1.21: " +
+				"max_prepared_statements).",
+			Warning: "Set postgres.prepared_statements to false unless the pooler is known to keep them " +
+				"(PgBouncer 1.21: max_prepared_statements).",
+			Info: "Run migrations past the pooler: they hold a session's lock.",
 		},
 	},
 }
@@ -132,7 +142,8 @@ func postgresCollation(ctx context.Context, p *target, r *report) error {
 		return err
 	}
 	if collation.Made != "" && collation.Made != collation.Actual {
-		r.warn("the database was made with version %s of its collation, which is %s now", collation.Made, collation.Actual)
+		r.warn("the database was made with version %s of its collation, which is %s now",
+			collation.Made, collation.Actual)
 	}
 	r.ok("the database's collation is the one that it was made with")
 	return nil
@@ -189,7 +200,8 @@ func postgresConnections(ctx context.Context, p *target, r *report) error {
 		case l.max < want:
 			r.fault("%s allows %d connections, and each process wants up to %d", l.what, l.max, want)
 		case l.used+want > l.max:
-			r.warn("%d of the %d connections of %s are taken, and a process more wants up to %d", l.used, l.max, l.what, want)
+			r.warn("%d of the %d connections of %s are taken, and a process more wants up to %d",
+				l.used, l.max, l.what, want)
 		}
 	}
 	r.ok("%d of %d connections are taken; each process wants up to %d", c.Used, c.Max, want)
@@ -222,7 +234,8 @@ func postgresPooler(ctx context.Context, p *target, r *report) error {
 	case !found.between:
 		r.ok("there is no pooler")
 	case found.lost && prepares && p.Config != nil:
-		r.fault("a pooler pools by transaction and loses prepared statements, and postgres.prepared_statements is true")
+		r.fault("a pooler pools by transaction and loses prepared statements, " +
+			"and postgres.prepared_statements is true")
 	case found.lost && p.Config == nil:
 		r.warn("a pooler pools by transaction and loses prepared statements")
 	case !found.shared && prepares:

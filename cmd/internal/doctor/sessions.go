@@ -8,25 +8,32 @@ import (
 
 var sessionChecks = []Check{
 	{
-		Name: "sessions.transactions", About: "no transaction is open for long", needs: needsPostgres, run: longTransactions,
+		Name: "sessions.transactions", About: "no transaction is open for long",
+		needs: needsPostgres, run: longTransactions,
 		Do: map[Level]string{
-			Warning: "Find out what the session does and end it, select pg_terminate_backend(PID): while it is open vacuum removes nothing, and tables and indexes grow.",
+			Warning: "Find out what the session does and end it, select pg_terminate_backend(PID): " +
+				"while it is open vacuum removes nothing, and tables and indexes grow.",
 		},
 	},
 	{
-		Name: "sessions.locks", About: "no consumer waits for a lock for long", needs: needsPostgres, run: waitingForLocks,
+		Name: "sessions.locks", About: "no consumer waits for a lock for long",
+		needs: needsPostgres, run: waitingForLocks,
 		Do: map[Level]string{
-			Warning: "Find out what the session that holds the lock does; to end it: select pg_terminate_backend(PID).",
+			Warning: "Find out what the session that holds the lock does; " +
+				"to end it: select pg_terminate_backend(PID).",
 		},
 	},
 	{
 		Name: "sessions.prepared", About: "no prepared transaction was left behind", needs: needsPostgres,
 		run: preparedTransactions,
-		Do:  map[Level]string{Warning: "Ask its transaction manager; else: rollback prepared 'NAME'. It holds its locks, and holds vacuum back, across restarts."},
+		Do: map[Level]string{Warning: "Ask its transaction manager; else: rollback prepared 'NAME'. " +
+			"It holds its locks, and holds vacuum back, across restarts."},
 	},
 	{
-		Name: "sessions.slots", About: "no unused replication slot holds WAL", needs: needsPostgres, run: replicationSlots,
-		Do: map[Level]string{Warning: "Bring its reader back, or drop it: select pg_drop_replication_slot('NAME'). The WAL it holds fills the disk."},
+		Name: "sessions.slots", About: "no unused replication slot holds WAL",
+		needs: needsPostgres, run: replicationSlots,
+		Do: map[Level]string{Warning: "Bring its reader back, or drop it: select pg_drop_replication_slot('NAME'). " +
+			"The WAL it holds fills the disk."},
 	},
 }
 
@@ -113,7 +120,8 @@ func preparedTransactions(ctx context.Context, p *target, r *report) error {
 		Name, Owner string
 		Seconds     float64
 	}](ctx, p, `select gid, owner, extract(epoch from clock_timestamp() - prepared)::float8 from pg_prepared_xacts
-		where clock_timestamp() - prepared > make_interval(secs => $1) order by prepared limit 10`, p.limits.prepared.Seconds())
+		where clock_timestamp() - prepared > make_interval(secs => $1) order by prepared limit 10`,
+		p.limits.prepared.Seconds())
 	for _, t := range found {
 		r.warn("the transaction %q of %s was prepared %s ago", t.Name, t.Owner, age(t.Seconds))
 	}

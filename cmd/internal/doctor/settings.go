@@ -9,40 +9,53 @@ import (
 
 var settingChecks = []Check{
 	{
-		Name: "settings.isolation", About: "default_transaction_isolation", needs: needsPostgres, run: settingIsolation,
-		Do: map[Level]string{Info: "firstseen asks for read committed itself. Handlers' own transactions elsewhere get the default, and its serialization failures."},
+		Name: "settings.isolation", About: "default_transaction_isolation",
+		needs: needsPostgres, run: settingIsolation,
+		Do: map[Level]string{Info: "firstseen asks for read committed itself. Handlers' own transactions elsewhere " +
+			"get the default, and its serialization failures."},
 	},
 	{
 		Name: "settings.read_only", About: "default_transaction_read_only", needs: needsPostgres, run: settingReadOnly,
-		Do: map[Level]string{Fault: "Consumers wait while it is on. Find out who set it: some providers do when the disk is full. Then: alter role ROLE reset default_transaction_read_only."},
+		Do: map[Level]string{Fault: "Consumers wait while it is on. Find out who set it: some providers do when the " +
+			"disk is full. Then: alter role ROLE reset default_transaction_read_only."},
 	},
 	{
 		Name: "settings.durability", About: "fsync and full_page_writes", needs: needsPostgres, run: settingDurability,
-		Do: map[Level]string{Fault: "Switch it on. A crash of the machine may otherwise lose message IDs, or the whole database, and messages take effect twice."},
+		Do: map[Level]string{Fault: "Switch it on. A crash of the machine may otherwise lose message IDs, " +
+			"or the whole database, and messages take effect twice."},
 	},
 	{
-		Name: "settings.synchronous_commit", About: "synchronous_commit", needs: needsPostgres, run: settingSynchronous,
-		Do: map[Level]string{Warning: "Set synchronous_commit to on for the consumer's role. A crash otherwise loses the last transactions; they are made again from Kafka, if it still has them."},
+		Name: "settings.synchronous_commit", About: "synchronous_commit",
+		needs: needsPostgres, run: settingSynchronous,
+		Do: map[Level]string{Warning: "Set synchronous_commit to on for the consumer's role. " +
+			"A crash otherwise loses the last transactions; they are made again from Kafka, if it still has them."},
 	},
 	{
-		Name: "settings.timeouts", About: "time limits of the role against those of the handlers", needs: needsPostgres,
-		run: settingTimeouts,
+		Name: "settings.timeouts", About: "time limits of the role against those of the handlers",
+		needs: needsPostgres,
+		run:   settingTimeouts,
 		Do: map[Level]string{
-			Warning: "Make it longer than timeouts.handler for the consumer's role, or shorten timeouts.handler: alter role ROLE set NAME = '10min'.",
-			Info:    "A statement of a handler that waits longer than this for a lock fails, and counts as an attempt. Raise it if handlers fail with it.",
+			Warning: "Make it longer than timeouts.handler for the consumer's role, or shorten timeouts.handler: " +
+				"alter role ROLE set NAME = '10min'.",
+			Info: "A statement of a handler that waits longer than this for a lock fails, " +
+				"and counts as an attempt. Raise it if handlers fail with it.",
 		},
 	},
 	{
 		Name: "settings.plans", About: "plan_cache_mode and session_replication_role", needs: needsPostgres,
 		run: settingPlans,
 		Do: map[Level]string{
-			Fault: "Reset session_replication_role for the role: under replica no trigger fires, and a handler's own COMMIT is not found out.",
-			Info:  "firstseen's functions set what they need. Handlers' statements are planned anew each time: reset it unless they need that.",
+			Fault: "Reset session_replication_role for the role: under replica no trigger fires, " +
+				"and a handler's own COMMIT is not found out.",
+			Info: "firstseen's functions set what they need. Handlers' statements are planned anew each time: " +
+				"reset it unless they need that.",
 		},
 	},
 	{
-		Name: "settings.autovacuum", About: "autovacuum is on, everywhere", needs: needsPostgres, run: settingAutovacuum,
-		Do: map[Level]string{Warning: "Switch it on: alter system set autovacuum = on (and track_counts), or alter table TABLE reset (autovacuum_enabled)."},
+		Name: "settings.autovacuum", About: "autovacuum is on, everywhere",
+		needs: needsPostgres, run: settingAutovacuum,
+		Do: map[Level]string{Warning: "Switch it on: alter system set autovacuum = on (and track_counts), " +
+			"or alter table TABLE reset (autovacuum_enabled)."},
 	},
 }
 

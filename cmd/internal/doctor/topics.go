@@ -15,47 +15,59 @@ var topicChecks = []Check{
 	{
 		Name: "kafka.topics", About: "the topics exist, and the cluster's ACLs show them", needs: needsKafka,
 		run: topicsExist,
-		Do:  map[Level]string{Fault: "Create the topic, or correct its name in the config; firstseen creates none. Where it is denied allow Read and Describe on it by an ACL. The other topics are read all the same."},
+		Do: map[Level]string{Fault: "Create the topic, or correct its name in the config; firstseen creates none. " +
+			"Where it is denied allow Read and Describe on it by an ACL. The other topics are read all the same."},
 	},
 	{
 		Name: "kafka.recreated", About: "the topics are those that the positions were set in",
 		needs: needsKafka | needsInbox, run: topicsRecreated,
-		Do: map[Level]string{Fault: "If that was meant, set on_reset: restart for one start: the new topic is read from its first message, and what was seen is a duplicate. Positions in partitions that it does not have are forgotten then."},
+		Do: map[Level]string{Fault: "If that was meant, set on_reset: restart for one start: " +
+			"the new topic is read from its first message, and what was seen is a duplicate. " +
+			"Positions in partitions that it does not have are forgotten then."},
 	},
 	{
 		Name: "kafka.cut_off", About: "the partitions' logs are those that were read", needs: needsKafka | needsInbox,
 		run: partitionsCutOff,
-		Do: map[Level]string{Fault: "Kafka lost messages that were read, and others have their offsets now: see unclean.leader.election.enable and min.insync.replicas. " +
-			"To have the others handled set on_reset: restart for one start: they are read from where the logs part, and what was seen is a duplicate."},
+		Do: map[Level]string{Fault: "Kafka lost messages that were read, and others have their offsets now: " +
+			"see unclean.leader.election.enable and min.insync.replicas. To have the others handled set on_reset: " +
+			"restart for one start: they are read from where the logs part, and what was seen is a duplicate."},
 	},
 	{
 		Name: "kafka.replication", About: "topics have replicas", needs: needsKafka, run: topicsReplicated,
 		Do: map[Level]string{
-			Warning: "Give the topic three replicas (kafka-reassign-partitions): one broker's disk otherwise takes its messages with it.",
-			Info:    "With a single broker there is no more to be had; its disk is the only copy.",
+			Warning: "Give the topic three replicas (kafka-reassign-partitions): " +
+				"one broker's disk otherwise takes its messages with it.",
+			Info: "With a single broker there is no more to be had; its disk is the only copy.",
 		},
 	},
 	{
 		Name: "kafka.min_insync", About: "writes wait for a second replica", needs: needsKafka, run: topicsInsync,
-		Do: map[Level]string{Warning: "Set the topic's min.insync.replicas to 2 and have producers use acks=all: a message that only one broker has can be lost after it was read, and its offset given to another."},
+		Do: map[Level]string{Warning: "Set the topic's min.insync.replicas to 2 and have producers use acks=all: " +
+			"a message that only one broker has can be lost after it was read, and its offset given to another."},
 	},
 	{
 		Name: "kafka.cleanup", About: "no topic is compacted", needs: needsKafka, run: topicsCompacted,
-		Do: map[Level]string{Warning: "Set cleanup.policy=delete. Compaction drops all but the last message of a key, also those that were not read yet; with id: key all but a key's first would be duplicates."},
+		Do: map[Level]string{Warning: "Set cleanup.policy=delete. Compaction drops all but the last message of a " +
+			"key, also those that were not read yet; with id: key all but a key's first would be duplicates."},
 	},
 	{
 		Name: "kafka.id_retention", About: "IDs are kept longer than the topics keep messages", needs: needsKafka,
 		run: topicsOutliveIDs,
 		Do: map[Level]string{
-			Fault:   "Raise retention.ids (and retention.handlers) above the topic's retention.ms and segment.ms together, or take it out: a message that is read again after its ID is forgotten takes effect again.",
-			Warning: "retention.force says that this is meant. A message that is read again after its ID is forgotten takes effect again.",
+			Fault: "Raise retention.ids (and retention.handlers) above the " +
+				"topic's retention.ms and segment.ms together, or take it out: a message that is read again after " +
+				"its ID is forgotten takes effect again.",
+			Warning: "retention.force says that this is meant. A message that is read again after " +
+				"its ID is forgotten takes effect again.",
 		},
 	},
 	{
-		Name: "kafka.dead_letter_topic", About: "the dead letter topic exists and takes what may die", needs: needsKafka,
-		run: deadLetterTopic,
+		Name: "kafka.dead_letter_topic", About: "the dead letter topic exists and takes what may die",
+		needs: needsKafka,
+		run:   deadLetterTopic,
 		Do: map[Level]string{
-			Fault:   "Create the topic, with the max.message.bytes of the topics that are read; until then dead letters wait in Postgres.",
+			Fault: "Create the topic, with the max.message.bytes of the topics that are read; " +
+				"until then dead letters wait in Postgres.",
 			Warning: "Raise the dead letter topic's max.message.bytes to the largest of the topics that are read.",
 		},
 	},
@@ -117,9 +129,8 @@ func partitionsCutOff(ctx context.Context, p *target, r *report) error {
 		case err != nil:
 			r.notChecked(err)
 		case found:
-			r.fault("%s/%d was read up to %d, under the leader epoch %d, and its log is another one from %d on", o.Topic,
-				o.Partition,
-				position.Next, *position.LeaderEpoch, at)
+			r.fault("%s/%d was read up to %d, under the leader epoch %d, and its log is another one from %d on",
+				o.Topic, o.Partition, position.Next, *position.LeaderEpoch, at)
 		case o.End >= 0 && o.End < position.Next:
 			r.fault("%s/%d ends at %d, below its position %d", o.Topic, o.Partition, o.End, position.Next)
 		}
@@ -177,8 +188,8 @@ func topicsOutliveIDs(ctx context.Context, p *target, r *report) error {
 			if kept.Force {
 				level = Warning
 			}
-			r.add(level, "the IDs of the handler %s are kept for %s, and the topic %s may bring a message again %s", h, ids,
-				f.Name, forHowLong(f))
+			r.add(level, "the IDs of the handler %s are kept for %s, and the topic %s may bring a message again %s",
+				h, ids, f.Name, forHowLong(f))
 		}
 	})
 	r.ok("IDs are kept longer, or for ever")

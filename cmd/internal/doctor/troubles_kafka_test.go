@@ -58,7 +58,8 @@ func cutOffAt(fake *kfake.Cluster, end int64) {
 }
 
 var kafkaTroubles = map[string][]trouble{
-	"kafka.reachable": {configured(Fault, `connection refused`, func(c *config.Config) { c.Kafka.Brokers = config.List{"127.0.0.1:1"} }).within(time.Second)},
+	"kafka.reachable": {configured(Fault, `connection refused`,
+		func(c *config.Config) { c.Kafka.Brokers = config.List{"127.0.0.1:1"} }).within(time.Second)},
 	"kafka.version": {
 		{Fault, `seem to be v2.0; firstseen needs 2.1`, func(l *lab) {
 			speaks(l.ownWith(3, nil, kfake.MaxVersions(kversion.V2_0_0())).Cluster, kversion.V2_0_0())
@@ -72,17 +73,20 @@ var kafkaTroubles = map[string][]trouble{
 		configured(Fault, `topic nowhere does not exist`, func(c *config.Config) { c.Topics[0].Name = "nowhere" }),
 		{Fault, `brokers deny the topic orders to this client`, func(l *lab) { l.deny() }},
 	},
-	"kafka.recreated": {table(Fault, `topic orders was deleted and created again: it was 00000000-0000-0000-0000-000000000001`,
-		`update firstseen.positions set topic_id = '00000000-0000-0000-0000-000000000001'`, `update firstseen.positions set topic_id = null`)},
+	"kafka.recreated": {table(Fault,
+		`topic orders was deleted and created again: it was 00000000-0000-0000-0000-000000000001`,
+		`update firstseen.positions set topic_id = '00000000-0000-0000-0000-000000000001'`,
+		`update firstseen.positions set topic_id = null`)},
 	"kafka.cut_off": {
 		topicAs(Fault, `orders/0 ends at 0, below its position 10`, 3),
-		{Fault, `orders/0 was read up to 10, under the leader epoch 0, and its log is another one from 5 on`, func(l *lab) {
-			other := l.own(3)
-			produce(l.t, other.Addr, topic, 10)
-			cutOffAt(other.Cluster, 5)
-			l.sql(`update firstseen.positions set leader_epoch = 0, leader_epoch_at = next_offset`)
-			l.heal(func() { l.sql(`update firstseen.positions set leader_epoch = null, leader_epoch_at = null`) })
-		}},
+		{Fault, `orders/0 was read up to 10, under the leader epoch 0, and its log is another one from 5 on`,
+			func(l *lab) {
+				other := l.own(3)
+				produce(l.t, other.Addr, topic, 10)
+				cutOffAt(other.Cluster, 5)
+				l.sql(`update firstseen.positions set leader_epoch = 0, leader_epoch_at = next_offset`)
+				l.heal(func() { l.sql(`update firstseen.positions set leader_epoch = null, leader_epoch_at = null`) })
+			}},
 	},
 	"kafka.replication": {
 		topicAs(Warning, `is on one of the 3 brokers only`, 1),
@@ -91,10 +95,14 @@ var kafkaTroubles = map[string][]trouble{
 	"kafka.min_insync": {topicAs(Warning, `has 3 replicas and min.insync.replicas 1`, 3, "min.insync.replicas=1")},
 	"kafka.cleanup":    {topicAs(Warning, `cleanup.policy compact`, 3, "cleanup.policy=compact")},
 	"kafka.id_retention": {
-		configured(Fault, `IDs of the handler book are kept for 24h0m0s, and the topic orders may bring a message again for \d+h`, keepIDs(24*time.Hour)),
+		configured(Fault,
+			`IDs of the handler book are kept for 24h0m0s, and the topic orders may bring a message again for \d+h`,
+			keepIDs(24*time.Hour)),
 		topicAs(Fault, `again for ever`, 3, "retention.ms=-1").with(keepIDs(10000 * time.Hour)),
-		configured(Fault, `kept for 1h0m0s`, func(c *config.Config) { c.Retention.Handlers = map[string]time.Duration{handler: time.Hour} }),
-		configured(Warning, `kept for 1h0m0s`, func(c *config.Config) { c.Retention.IDs, c.Retention.Force = time.Hour, true }),
+		configured(Fault, `kept for 1h0m0s`,
+			func(c *config.Config) { c.Retention.Handlers = map[string]time.Duration{handler: time.Hour} }),
+		configured(Warning, `kept for 1h0m0s`,
+			func(c *config.Config) { c.Retention.IDs, c.Retention.Force = time.Hour, true }),
 	},
 	"kafka.dead_letter_topic": {
 		configured(Fault, `topic dead does not exist`, toDeadTopic),
@@ -108,9 +116,11 @@ var kafkaTroubles = map[string][]trouble{
 		configured(Warning, `group nobody has no members`, func(c *config.Config) { c.Group = "nobody" }),
 		{Info, `has \d members and is \w+Rebalance`, func(l *lab) { l.rebalance() }},
 	},
-	"kafka.owners": {configured(Fault, `nobody of the 1 members reads other/0`, func(c *config.Config) { c.Topics[0].Name = "other" }).topic("other")},
+	"kafka.owners": {configured(Fault, `nobody of the 1 members reads other/0`,
+		func(c *config.Config) { c.Topics[0].Name = "other" }).topic("other")},
 	"kafka.positions": {table(Warning, `orders/1 has no position`,
-		`delete from firstseen.positions where "partition" = 1`, `insert into firstseen.positions (consumer, topic, "partition", next_offset) values ('shop', 'orders', 1, 10)`)},
+		`delete from firstseen.positions where "partition" = 1`,
+		`insert into firstseen.positions (consumer, topic, "partition", next_offset) values ('shop', 'orders', 1, 10)`)},
 	"kafka.lag": {{Warning, `group is 20 messages behind, 10 of them in orders/0`, func(l *lab) {
 		l.theGroup("behind", 0, -1)
 		l.also(func(c *config.Config) { c.Health.Degraded.Backlog = 19 })
@@ -122,26 +132,30 @@ var kafkaTroubles = map[string][]trouble{
 		{Info, `orders/0: offset 4 was deleted before it was read`, func(l *lab) {
 			commit(l.t, l.deleted(5), group, topic, 4)
 		}},
-		{Warning, `orders/1: the next of 10 unread messages is about 9\d?h?.* old, and retention.ms is 10h`, func(l *lab) {
-			addr := l.own(3, "retention.ms=36000000").Addr
-			produce(l.t, addr, topic, 10, func(r *kgo.Record) { r.Timestamp = time.Now().Add(-9 * time.Hour) })
-		}},
+		{Warning,
+			`orders/1: the next of 10 unread messages is about 9\d?h?.* old, and retention.ms is 10h`, func(l *lab) {
+				addr := l.own(3, "retention.ms=36000000").Addr
+				produce(l.t, addr, topic, 10, func(r *kgo.Record) { r.Timestamp = time.Now().Add(-9 * time.Hour) })
+			}},
 	},
-	"kafka.transactions": {{Warning, `orders/0: an open transaction at offset 0 holds [12] messages back`, func(l *lab) {
-		l.openTransaction(l.own(3).Addr)
-	}}},
+	"kafka.transactions": {{Warning,
+		`orders/0: an open transaction at offset 0 holds [12] messages back`, func(l *lab) {
+			l.openTransaction(l.own(3).Addr)
+		}}},
 	"kafka.two_databases": {
-		{Fault, `orders/0: the committed offset moved from \d+ to \d+ while the position in this database stands at 5`, func(l *lab) {
-			l.theGroup("two", 7, 5)
-			next := int64(7)
-			l.meanwhile(func() { next++; commit(l.t, l.fake.Addr, "two", topic, next) })
-		}},
+		{Fault, `orders/0: the committed offset moved from \d+ to \d+ while the position in this database stands at 5`,
+			func(l *lab) {
+				l.theGroup("two", 7, 5)
+				next := int64(7)
+				l.meanwhile(func() { next++; commit(l.t, l.fake.Addr, "two", topic, next) })
+			}},
 		{Fault, `moved from \d+ to \d+ while the position in this database stands at -1`, func(l *lab) {
 			l.theGroup("three", 7, -1)
 			next := int64(7)
 			l.meanwhile(func() { next++; commit(l.t, l.fake.Addr, "three", topic, next) })
 		}},
-		{Warning, `orders/1: the committed offset 7 is ahead of the position in Postgres, 5`, func(l *lab) { l.theGroup("four", 7, 5) }},
+		{Warning, `orders/1: the committed offset 7 is ahead of the position in Postgres, 5`,
+			func(l *lab) { l.theGroup("four", 7, 5) }},
 		{Info, `orders/1: the position \d+ is catching up with the committed offset 1000`, func(l *lab) {
 			l.theGroup("five", 1000, 5)
 			l.meanwhile(func() {
@@ -167,7 +181,8 @@ func (l *lab) deleted(n int64) (addr string) {
 
 // deny has a broker that keeps the topic from the config's user.
 func (l *lab) deny() {
-	cluster, err := kfake.NewCluster(kfake.EnableSASL(), kfake.EnableACLs(), kfake.SeedTopics(2, topic), kfake.User("PLAIN", "app", "secret"))
+	cluster, err := kfake.NewCluster(kfake.EnableSASL(), kfake.EnableACLs(), kfake.SeedTopics(2, topic),
+		kfake.User("PLAIN", "app", "secret"))
 	require.NoError(l.t, err)
 	l.heal(cluster.Close)
 	l.also(func(c *config.Config) {
@@ -194,8 +209,9 @@ func (l *lab) rebalance() {
 	addr := l.own(3).Addr
 	back := make(chan struct{})
 	member := func(revoked func(context.Context, *kgo.Client, map[string][]int32)) {
-		m, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
-			kgo.Balancers(kgo.RangeBalancer()), kgo.HeartbeatInterval(50*time.Millisecond), kgo.OnPartitionsRevoked(revoked))
+		m, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
+			kgo.DisableAutoCommit(), kgo.Balancers(kgo.RangeBalancer()), kgo.HeartbeatInterval(50*time.Millisecond),
+			kgo.OnPartitionsRevoked(revoked))
 		require.NoError(l.t, err)
 		l.heal(m.Close)
 	}
@@ -207,9 +223,11 @@ func (l *lab) rebalance() {
 
 // openTransaction leaves a producer's transaction open.
 func (l *lab) openTransaction(addr string) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.TransactionalID("hanging"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	client, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.TransactionalID("hanging"),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(l.t, err)
 	l.heal(client.CloseAllowingRebalance)
 	require.NoError(l.t, client.BeginTransaction())
-	require.NoError(l.t, client.ProduceSync(l.t.Context(), &kgo.Record{Topic: topic, Partition: 0, Value: []byte("x")}).FirstErr())
+	require.NoError(l.t,
+		client.ProduceSync(l.t.Context(), &kgo.Record{Topic: topic, Partition: 0, Value: []byte("x")}).FirstErr())
 }

@@ -10,17 +10,23 @@ var vacuumChecks = []Check{
 		Name: "vacuum.freeze", About: "transaction numbers are far from wrapping around", needs: needsPostgres,
 		run: vacuumFreeze,
 		Do: map[Level]string{
-			Fault:   "Run vacuum (freeze) in that database now, and end what holds it back (sessions.transactions, sessions.prepared, sessions.slots): Postgres is about to refuse all writes.",
-			Warning: "Autovacuum does not keep up: look for what holds it back (sessions.transactions, sessions.prepared, sessions.slots), and raise autovacuum_vacuum_cost_limit.",
+			Fault: "Run vacuum (freeze) in that database now, and end what holds it back (sessions.transactions, " +
+				"sessions.prepared, sessions.slots): Postgres is about to refuse all writes.",
+			Warning: "Autovacuum does not keep up: look for what holds it back (sessions.transactions, " +
+				"sessions.prepared, sessions.slots), and raise autovacuum_vacuum_cost_limit.",
 		},
 	},
 	{
-		Name: "vacuum.dead_rows", About: "firstseen's tables hold few dead rows", needs: needsSchema, run: vacuumDeadRows,
-		Do: map[Level]string{Warning: "Run vacuum on the table. If the dead rows stay, something holds it back (sessions.transactions, sessions.prepared, sessions.slots)."},
+		Name: "vacuum.dead_rows", About: "firstseen's tables hold few dead rows",
+		needs: needsSchema, run: vacuumDeadRows,
+		Do: map[Level]string{Warning: "Run vacuum on the table. If the dead rows stay, something holds it back " +
+			"(sessions.transactions, sessions.prepared, sessions.slots)."},
 	},
 	{
-		Name: "vacuum.index", About: "the index of the message IDs has its proper size", needs: needsInbox, run: vacuumIndex,
-		Do: map[Level]string{Warning: "Make it anew beside the old one: reindex index concurrently firstseen.message_dedup_pkey."},
+		Name: "vacuum.index", About: "the index of the message IDs has its proper size",
+		needs: needsInbox, run: vacuumIndex,
+		Do: map[Level]string{Warning: "Make it anew beside the old one: " +
+			"reindex index concurrently firstseen.message_dedup_pkey."},
 	},
 }
 
@@ -45,11 +51,11 @@ func vacuumFreeze(ctx context.Context, p *target, r *report) error {
 	}{{"transaction", a.Age, a.MaxAge}, {"multixact", a.MultiAge, a.MaxMultiAge}} {
 		switch {
 		case l.age > p.limits.frozenAge:
-			r.fault("the oldest %s of database %s is %d million back; Postgres stops at 2,100 million", l.what, a.Database,
-				l.age/1e6)
+			r.fault("the oldest %s of database %s is %d million back; Postgres stops at 2,100 million",
+				l.what, a.Database, l.age/1e6)
 		case float64(l.age) > p.limits.frozenShare*float64(l.max):
-			r.warn("the oldest %s of database %s is %d back, and autovacuum should have frozen it at %d", l.what, a.Database,
-				l.age, l.max)
+			r.warn("the oldest %s of database %s is %d back, and autovacuum should have frozen it at %d",
+				l.what, a.Database, l.age, l.max)
 		}
 	}
 	r.ok("the oldest transaction is %d back", a.Age)

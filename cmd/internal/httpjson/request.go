@@ -26,7 +26,8 @@ func Body(w http.ResponseWriter, r *http.Request, most int64) ([]byte, *Problem)
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return nil, Errorf(http.StatusRequestEntityTooLarge, "the body has more than %d MiB; ask for less at once", most)
+		return nil,
+			Errorf(http.StatusRequestEntityTooLarge, "the body has more than %d MiB; ask for less at once", most)
 	case err != nil:
 		return nil, Errorf(http.StatusBadRequest, "the body did not arrive whole")
 	case !utf8.Valid(content):

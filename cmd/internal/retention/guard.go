@@ -140,22 +140,23 @@ func (f *facts) mayComeAgain(r operate.Position) (Refusal, bool) {
 	at := fmt.Sprintf("%s/%d", r.Topic, r.Partition)
 	key := r.Consumer + " " + r.Topic
 	if r.ReplayTo > 0 {
-		return refusal(key, "replay %s of %s is going on: it is at offset %d and ends at %d; to give it up, begin it anew (--fresh) from latest", r.Consumer, at, r.Next, r.ReplayTo), r.Next < r.ReplayTo
+		return refusal(key, "replay %s of %s is going on: it is at offset %d and ends at %d; to give it up, "+
+			"begin it anew (--fresh) from latest", r.Consumer, at, r.Next, r.ReplayTo), r.Next < r.ReplayTo
 	}
 	o, known := f.offsets[place{r.Consumer, r.Topic, r.Partition}]
 	switch {
 	case !known:
 		return refusal(key, "consumer %s has processed %s up to offset %d, and this cluster has no such partition: "+
-			"a topic that was made anew forgets it when it is restarted (on_reset: restart)"+goneForGood, r.Consumer, at,
-			r.Next), true
+			"a topic that was made anew forgets it when it is restarted (on_reset: restart)"+goneForGood,
+			r.Consumer, at, r.Next), true
 	case o.Committed >= r.Next, o.Earliest >= r.Next: // nothing below its position would be read, or is left
 		return Refusal{}, false
 	case o.Committed < 0:
-		return refusal(key, "consumer %s has processed %s up to offset %d and has committed no offset to Kafka: it would be given those messages again"+goneForGood,
-			r.Consumer, at, r.Next), true
+		return refusal(key, "consumer %s has processed %s up to offset %d and has committed no offset to Kafka: "+
+			"it would be given those messages again"+goneForGood, r.Consumer, at, r.Next), true
 	}
-	return refusal(key, "consumer %s has processed %s up to offset %d and has committed %d to Kafka: it would be given what is between again"+goneForGood,
-		r.Consumer, at, r.Next, o.Committed), true
+	return refusal(key, "consumer %s has processed %s up to offset %d and has committed %d to Kafka: "+
+		"it would be given what is between again"+goneForGood, r.Consumer, at, r.Next, o.Committed), true
 }
 
 // against are the reasons against forgetting IDs of that age: the topics still hold messages as old, for a replay, a
@@ -167,20 +168,21 @@ func (f *facts) against(age time.Duration, before time.Time) (refusals []Refusal
 		case t.Missing, t.Name == "": // said by againstAll
 			continue
 		case t.Hidden != nil:
-			refusals = append(refusals, refusal("hidden "+name, "how long topic %s keeps messages is not known: %v", name,
-				t.Hidden))
+			refusals = append(refusals,
+				refusal("hidden "+name, "how long topic %s keeps messages is not known: %v", name, t.Hidden))
 			continue
 		case t.Cleanup != "delete":
-			refusals = append(refusals, refusal("cleanup "+name,
-				"topic %s keeps messages whatever their age (cleanup.policy is %s): it can always be read again", name, t.Cleanup))
+			refusals = append(refusals, refusal("cleanup "+name, "topic %s keeps messages whatever their age "+
+				"(cleanup.policy is %s): it can always be read again", name, t.Cleanup))
 			continue
 		case t.Retention < 0:
 			refusals = append(refusals, refusal("retention "+name,
 				"topic %s keeps messages for ever (retention.ms is -1): it can always be read again", name))
 			continue
 		case age <= least:
-			refusals = append(refusals, refusal("age "+name, "topic %s may hold messages for %s (retention.ms %s, segment.ms %s, and an hour for clocks), and IDs are kept for %s only: "+
-				"keep them for longer", name, days(least), days(t.Retention), days(t.Segment), days(age)))
+			refusals = append(refusals, refusal("age "+name, "topic %s may hold messages for %s (retention.ms %s, "+
+				"segment.ms %s, and an hour for clocks), and IDs are kept for %s only: keep them for longer",
+				name, days(least), days(t.Retention), days(t.Segment), days(age)))
 			continue
 		}
 		refusals = append(refusals, f.stillThere(name, before)...)
@@ -193,11 +195,13 @@ func (f *facts) against(age time.Duration, before time.Time) (refusals []Refusal
 func (f *facts) stillThere(name string, before time.Time) []Refusal {
 	for partition, oldest := range f.oldest[name] {
 		if oldest.After(time.Now().Add(clocks)) {
-			return []Refusal{refusal("oldest "+name, "the first message of topic %s (in partition %d) has a timestamp in the future, so how old what the topic holds is can't be known, "+
-				"nor does Kafka delete it for its age: delete it by hand (kafka-delete-records)", name, partition)}
+			return []Refusal{refusal("oldest "+name, "the first message of topic %s (in partition %d) has a "+
+				"timestamp in the future, so how old what the topic holds is can't be known, nor does Kafka delete "+
+				"it for its age: delete it by hand (kafka-delete-records)", name, partition)}
 		}
 		if !oldest.After(before.Add(clocks)) {
-			return []Refusal{refusal("oldest "+name, "topic %s still holds a message of %s (in partition %d), and IDs first seen before %s would go: wait until Kafka has deleted it",
+			return []Refusal{refusal("oldest "+name, "topic %s still holds a message of %s (in partition %d), "+
+				"and IDs first seen before %s would go: wait until Kafka has deleted it",
 				name, oldest.UTC().Format(time.DateTime), partition, before.UTC().Format(time.DateTime))}
 		}
 	}

@@ -18,7 +18,8 @@ func (k *Keeper) Loop(ctx context.Context, settings func() config.Retention, act
 	var told []string
 	for ctx.Err() == nil {
 		r := settings()
-		if r.IDs > 0 || r.Inbox > 0 || slices.ContainsFunc(values(r.Handlers), func(d time.Duration) bool { return d > 0 }) {
+		if r.IDs > 0 || r.Inbox > 0 ||
+			slices.ContainsFunc(values(r.Handlers), func(d time.Duration) bool { return d > 0 }) {
 			told = k.round(ctx, r, actor, told)
 		}
 		timer := time.NewTimer(cmp.Or(r.Interval, time.Hour))

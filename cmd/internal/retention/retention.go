@@ -178,8 +178,8 @@ func (k *Keeper) due(ctx context.Context, p map[string]time.Time, now time.Time)
 
 // summary is a run in the words of a log line.
 func (d *Done) summary() []any {
-	return []any{"ids", d.IDs, "inbox_days", d.Dropped.Days, "inbox_bytes", d.Dropped.Bytes, "inbox_rows", d.Dropped.Rows,
-		"days_in_use", d.Dropped.Busy}
+	return []any{"ids", d.IDs, "inbox_days", d.Dropped.Days, "inbox_bytes", d.Dropped.Bytes, "inbox_rows",
+		d.Dropped.Rows, "days_in_use", d.Dropped.Busy}
 }
 
 // why is what a run in the background puts beside what it deletes.

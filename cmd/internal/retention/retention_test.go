@@ -282,8 +282,8 @@ func TestLoopSaysWhichRoleIsMissing(t *testing.T) {
 	p.Inbox = p.Inbox.On(pool)
 	told := p.round(t.Context(), keep2d, "loop", nil)
 	require.Equal(t, told, p.round(t.Context(), keep2d, "loop", told))
-	require.Equal(t, 1, bytes.Count([]byte(p.log.String()), []byte("grant the role firstseen_retention to this login")),
-		p.log.String())
+	require.Equal(t, 1, bytes.Count([]byte(p.log.String()),
+		[]byte("grant the role firstseen_retention to this login")), p.log.String())
 	require.Equal(t, stored, p.ids())
 }
 
@@ -292,8 +292,10 @@ func TestIDsAreKeptWhereTheTopicsCouldNotBeAsked(t *testing.T) {
 	t.Run("for their oldest messages", func(t *testing.T) {
 		p := newPantry(t)
 		p.commit(p.group, stored)
-		p.fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.TopicAuthorizationFailed, Count: -1,
-			When: func(r kmsg.Request) bool { return r.(*kmsg.ListOffsetsRequest).Topics[0].Partitions[0].Timestamp >= 0 }})
+		p.fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets},
+			Err: kerr.TopicAuthorizationFailed, Count: -1, When: func(r kmsg.Request) bool {
+				return r.(*kmsg.ListOffsetsRequest).Topics[0].Partitions[0].Timestamp >= 0
+			}})
 		p.refuses(keep2d, "the oldest messages of topic "+p.topic+" could not be found out")
 		require.Equal(t, stored, p.ids())
 	})
@@ -314,7 +316,8 @@ func TestIDsAreKeptWhereTheTopicsCouldNotBeAsked(t *testing.T) {
 func TestIDsAreKeptWhereTheOffsetsOfAConsumerCouldNotBeAsked(t *testing.T) {
 	p := newPantry(t)
 	p.commit(p.group, stored)
-	p.fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch}, Err: kerr.GroupAuthorizationFailed, Count: -1})
+	p.fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch},
+		Err: kerr.GroupAuthorizationFailed, Count: -1})
 	p.refuses(keep2d, "where consumer "+p.group+" stands could not be found out")
 	require.Equal(t, stored, p.ids())
 }

@@ -15,8 +15,8 @@ import (
 
 const otlpPrefix = "OTEL_EXPORTER_OTLP_"
 
-// checks are for what the SDK only logs, with its value, and then does without. Their errors show no value: it may be a
-// secret in the wrong place.
+// checks are for what the SDK only logs, with its value, and then does without. Their errors show no value: it may be
+// a secret in the wrong place.
 var checks = []struct {
 	variable string
 	check    func(value string) error
@@ -72,8 +72,8 @@ func checkHeaders(value string) error {
 		}
 		name, text, found := strings.Cut(header, "=")
 		if _, err := url.PathUnescape(text); !found || !headerName.MatchString(strings.TrimSpace(name)) || err != nil {
-			return fmt.Errorf("header %d is not NAME=VALUE: write %%25 for a %% of the value, %%2C for a comma and %%20 for a space, "+
-				"and a comma between two headers", i+1)
+			return fmt.Errorf("header %d is not NAME=VALUE: write %%25 for a %% of the value, %%2C for a comma and "+
+				"%%20 for a space, and a comma between two headers", i+1)
 		}
 	}
 	return nil

@@ -64,7 +64,8 @@ func TestClientCertificateMustBeReadable(t *testing.T) {
 func TestFaultsOfASignalThatIsNotSentDoNotMatter(t *testing.T) {
 	started, _ := begin(t, "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "Authorization hush")
 	started.Stop()
-	started, _ = begin(t, "OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER", "none", "OTEL_METRICS_EXPORTER", "none")
+	started, _ = begin(t, "OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER", "none",
+		"OTEL_METRICS_EXPORTER", "none")
 	started.Stop()
 }
 

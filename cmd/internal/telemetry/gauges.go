@@ -44,9 +44,10 @@ type Gauges struct {
 func NewGauges(cfg GaugesConfig) *Gauges {
 	return &Gauges{
 		cfg: cfg,
-		backlog: &poll[[]operate.Backlog]{what: "backlog", every: backlogEvery, limit: backlogLimit, ask: cfg.Inbox.Backlog,
-			log: cfg.Logger},
-		size: &poll[operate.Size]{what: "size", every: sizeEvery, limit: sizeLimit, ask: cfg.Inbox.Size, log: cfg.Logger},
+		backlog: &poll[[]operate.Backlog]{what: "backlog", every: backlogEvery, limit: backlogLimit,
+			ask: cfg.Inbox.Backlog, log: cfg.Logger},
+		size: &poll[operate.Size]{what: "size", every: sizeEvery,
+			limit: sizeLimit, ask: cfg.Inbox.Size, log: cfg.Logger},
 	}
 }
 
@@ -136,7 +137,8 @@ func (g *gaugeInstruments) disk(o metric.Observer, size operate.Size, capacity i
 	}
 	o.ObserveFloat64(g.growth, float64(size.Growth.IDBytes),
 		instruments.Observe(instruments.Table.String("message_dedup"))...)
-	o.ObserveFloat64(g.growth, float64(size.Growth.InboxBytes), instruments.Observe(instruments.Table.String("inbox"))...)
+	o.ObserveFloat64(g.growth, float64(size.Growth.InboxBytes),
+		instruments.Observe(instruments.Table.String("inbox"))...)
 	if daily := size.Growth.IDBytes + size.Growth.InboxBytes; capacity > 0 && daily > 0 {
 		o.ObserveFloat64(g.days, max(0, float64(capacity-size.Used)/float64(daily)))
 	}
@@ -186,7 +188,8 @@ func (p *poll[T]) once(ctx context.Context) {
 	}
 	if err != nil {
 		if !p.failing {
-			p.log.Warn("a figure for metrics is missing; asking again", "figure", p.what, "every", p.every, "error", err)
+			p.log.Warn("a figure for metrics is missing; asking again",
+				"figure", p.what, "every", p.every, "error", err)
 		}
 		p.failing = true
 		return

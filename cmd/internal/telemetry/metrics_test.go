@@ -80,7 +80,8 @@ func metricsPage(t *testing.T) string {
 			part = s.Part
 			fmt.Fprintf(&page, "\n## %s\n\n| name | type | unit | labels | meaning |\n|---|---|---|---|---|\n", part)
 		}
-		fmt.Fprintf(&page, "| `%s` | %s | %s | %s | %s |\n", s.name, s.Kind, s.Unit, strings.Join(shorten(s.labels), ", "), s.About)
+		fmt.Fprintf(&page, "| `%s` | %s | %s | %s | %s |\n",
+			s.name, s.Kind, s.Unit, strings.Join(shorten(s.labels), ", "), s.About)
 	}
 	return page.String()
 }
@@ -105,9 +106,9 @@ with the version.
 
 // shorten writes labels as the page does.
 func shorten(labels []string) (short []string) {
-	names := strings.NewReplacer("messaging_destination_name", "topic", "messaging_destination_partition_id", "partition",
-		"messaging_consumer_group_name", "group", "messaging_operation_name", "operation", "messaging_operation_type", "type",
-		"messaging_system", "system", "firstseen_", "")
+	names := strings.NewReplacer("messaging_destination_name", "topic", "messaging_destination_partition_id",
+		"partition", "messaging_consumer_group_name", "group", "messaging_operation_name", "operation",
+		"messaging_operation_type", "type", "messaging_system", "system", "firstseen_", "")
 	for _, l := range labels {
 		short = append(short, names.Replace(l))
 	}
@@ -118,7 +119,8 @@ func TestMetricsPageListsEveryInstrument(t *testing.T) {
 	requireGolden(t, "METRICS.md", metricsPage(t))
 }
 
-// requireGolden compares a page under docs with what it should be. With FIRSTSEEN_UPDATE_GOLDEN set it is written anew.
+// requireGolden compares a page under docs with what it should be. With FIRSTSEEN_UPDATE_GOLDEN set it is written
+// anew.
 func requireGolden(t *testing.T, name, want string) {
 	t.Helper()
 	path := filepath.Join(docs, name)
@@ -127,7 +129,8 @@ func requireGolden(t *testing.T, name, want string) {
 	}
 	got, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.Equal(t, want, string(got), "write it anew: FIRSTSEEN_UPDATE_GOLDEN=1 go test ./cmd/internal/telemetry -run Metrics")
+	require.Equal(t, want, string(got),
+		"write it anew: FIRSTSEEN_UPDATE_GOLDEN=1 go test ./cmd/internal/telemetry -run Metrics")
 }
 
 const docs = "../../../docs"

@@ -108,18 +108,20 @@ func TestAlertsAskForMetricsThatExistAndSayWhatToDo(t *testing.T) {
 		require.Contains(t, []string{"page", "ticket"}, rule.Labels.Severity, rule.Alert)
 		require.NotEmpty(t, rule.Annotations.Summary, rule.Alert)
 		require.NotEmpty(t, rule.Annotations.Description, rule.Alert)
-		for _, label := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(rule.Annotations.Summary, -1) {
+		for _, label := range regexp.MustCompile(`\$labels\.(\w+)`).
+			FindAllStringSubmatch(rule.Annotations.Summary, -1) {
 			require.Contains(t, rule.Expr, label[1], "%s: its result has no label %s", rule.Alert, label[1])
 		}
 	}
 }
 
-// What promtool thinks of the alerts. Where it is not installed the test is skipped, or fails if FIRSTSEEN_REQUIRE_PROMTOOL
-// is set.
+// What promtool thinks of the alerts. Where it is not installed the test is skipped, or fails if
+// FIRSTSEEN_REQUIRE_PROMTOOL is set.
 func TestAlertsComeWhenTheyShould(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
-		require.Empty(t, os.Getenv("FIRSTSEEN_REQUIRE_PROMTOOL"), "FIRSTSEEN_REQUIRE_PROMTOOL is set and promtool is not installed")
+		require.Empty(t, os.Getenv("FIRSTSEEN_REQUIRE_PROMTOOL"),
+			"FIRSTSEEN_REQUIRE_PROMTOOL is set and promtool is not installed")
 		t.Skip("promtool is not on the PATH")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)

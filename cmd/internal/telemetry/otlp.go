@@ -46,15 +46,15 @@ func exports(signal string) (bool, error) {
 		return false, nil
 	case "", "otlp":
 	default:
-		return false, fmt.Errorf("%s: %q is not known: say otlp or none; Prometheus fetches from /metrics in any case", name,
-			os.Getenv(name))
+		return false, fmt.Errorf("%s: %q is not known: say otlp or none; Prometheus fetches from /metrics in any case",
+			name, os.Getenv(name))
 	}
 	if otlp(signal, "ENDPOINT") == "" {
 		return false, nil
 	}
 	if protocol := otlp(signal, "PROTOCOL"); protocol != "" && protocol != "http/protobuf" {
-		return true, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL, for %s: %q is not spoken: say http/protobuf, and the collector's port for HTTP, "+
-			"4318 by default", strings.ToLower(signal), protocol)
+		return true, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL, for %s: %q is not spoken: say http/protobuf, "+
+			"and the collector's port for HTTP, 4318 by default", strings.ToLower(signal), protocol)
 	}
 	return true, nil
 }

@@ -28,14 +28,16 @@ func newRegistry(cfg Config) registerer {
 	r := prometheus.NewRegistry()
 	build := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: buildInfo, Help: "1; its labels say which build this is.",
-		ConstLabels: prometheus.Labels{"version": cfg.Version, "revision": cfg.Revision, "goversion": runtime.Version()},
+		ConstLabels: prometheus.Labels{"version": cfg.Version, "revision": cfg.Revision,
+			"goversion": runtime.Version()},
 	}, func() float64 { return 1 })
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build)
+	r.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build)
 	return r
 }
 
-// newReader puts OpenTelemetry's metrics in a registry, under names as Prometheus has them: _total behind counters, the
-// unit behind all.
+// newReader puts OpenTelemetry's metrics in a registry, under names as Prometheus has them: _total behind counters,
+// the unit behind all.
 func newReader(registry registerer) (sdkmetric.Reader, error) {
 	reader, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo(),
 		otelprometheus.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes))

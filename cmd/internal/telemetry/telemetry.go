@@ -90,9 +90,9 @@ func Start(ctx context.Context, cfg Config) (*Telemetry, error) {
 
 // about is what is said of this process with all that is sent.
 func about(ctx context.Context, cfg Config) (*resource.Resource, error) {
-	r, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithHost(), resource.WithAttributes(
-		semconv.ServiceName("firstseen"), semconv.ServiceVersion(cfg.Version), semconv.ServiceInstanceID(uuid.NewString())),
-		resource.WithFromEnv())
+	r, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithHost(),
+		resource.WithAttributes(semconv.ServiceName("firstseen"), semconv.ServiceVersion(cfg.Version),
+			semconv.ServiceInstanceID(uuid.NewString())), resource.WithFromEnv())
 	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}

@@ -25,7 +25,8 @@ func begin(t *testing.T, environ ...string) (*Telemetry, *bytes.Buffer) {
 		t.Setenv(environ[i], environ[i+1])
 	}
 	out := &bytes.Buffer{}
-	started, err := Start(context.Background(), Config{Version: "v1.2.3", Revision: "abc", Logger: slog.New(slog.NewTextHandler(out, nil))})
+	started, err := Start(context.Background(),
+		Config{Version: "v1.2.3", Revision: "abc", Logger: slog.New(slog.NewTextHandler(out, nil))})
 	require.NoError(t, err)
 	return started, out
 }
@@ -49,8 +50,9 @@ func TestMetricsAreThereForPrometheusWithoutAnyEnvironment(t *testing.T) {
 	defer started.Stop()
 	require.False(t, started.use(), "without a collector nothing is traced")
 	text := started.scrape()
-	for _, line := range []string{"firstseen_rebalances_total 1\n", `firstseen_build_info{goversion="go`, `revision="abc",version="v1.2.3"} 1`,
-		"# TYPE firstseen_rebalances_total counter\n", "go_goroutines ", "process_resident_memory_bytes ", `service_name="firstseen"`} {
+	for _, line := range []string{"firstseen_rebalances_total 1\n", `firstseen_build_info{goversion="go`,
+		`revision="abc",version="v1.2.3"} 1`, "# TYPE firstseen_rebalances_total counter\n", "go_goroutines ",
+		"process_resident_memory_bytes ", `service_name="firstseen"`} {
 		require.Contains(t, text, line)
 	}
 	require.NotContains(t, text, "otel_scope")
@@ -145,8 +147,9 @@ func silent(t *testing.T) (url string) {
 func TestCollectorThatIsAwayHoldsNobodyUp(t *testing.T) {
 	for name, url := range map[string]string{"refuses": "http://127.0.0.1:1", "says nothing": silent(t)} {
 		t.Run(name, func(t *testing.T) {
-			started, log := begin(t, "OTEL_EXPORTER_OTLP_ENDPOINT", url, "OTEL_METRIC_EXPORT_INTERVAL", "20", "OTEL_METRIC_EXPORT_TIMEOUT", "20",
-				"OTEL_BSP_SCHEDULE_DELAY", "20", "OTEL_BSP_EXPORT_TIMEOUT", "20", "OTEL_BSP_MAX_QUEUE_SIZE", "16", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "16")
+			started, log := begin(t, "OTEL_EXPORTER_OTLP_ENDPOINT", url, "OTEL_METRIC_EXPORT_INTERVAL", "20",
+				"OTEL_METRIC_EXPORT_TIMEOUT", "20", "OTEL_BSP_SCHEDULE_DELAY", "20", "OTEL_BSP_EXPORT_TIMEOUT", "20",
+				"OTEL_BSP_MAX_QUEUE_SIZE", "16", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "16")
 			started.patience = 200 * time.Millisecond
 			for range 10_000 {
 				started.use()

@@ -41,7 +41,8 @@ func TestWindowForgetsWhatIsOlderThanItIs(t *testing.T) {
 			handled.Store(30)
 			failed.Store(10)
 			time.Sleep(10 * time.Second)
-			require.Equal(t, Rates{Over: 10 * time.Second, Handled: 30, Failed: 10, Throughput: 3, FailureRatio: 0.25}, w.Rates())
+			require.Equal(t,
+				Rates{Over: 10 * time.Second, Handled: 30, Failed: 10, Throughput: 3, FailureRatio: 0.25}, w.Rates())
 			time.Sleep(100 * time.Second)
 			synctest.Wait()
 			handled.Add(120)
@@ -59,7 +60,8 @@ func TestPollAsksInItsIntervalAndKeepsTheLastAnswer(t *testing.T) {
 		out := &bytes.Buffer{}
 		var asked atomic.Int64
 		var fails atomic.Bool
-		p := &poll[int64]{what: "size", every: time.Minute, limit: time.Second, log: slog.New(slog.NewTextHandler(out, nil)),
+		p := &poll[int64]{what: "size", every: time.Minute, limit: time.Second,
+			log: slog.New(slog.NewTextHandler(out, nil)),
 			ask: func(ctx context.Context) (int64, error) {
 				n := asked.Add(1)
 				if fails.Load() {
@@ -78,7 +80,8 @@ func TestPollAsksInItsIntervalAndKeepsTheLastAnswer(t *testing.T) {
 			require.EqualValues(t, 4, asked.Load())
 			require.EqualValues(t, 1, answer)
 			require.Equal(t, first, at)
-			require.Equal(t, 1, strings.Count(out.String(), "a figure for metrics is missing"), "an outage is told once")
+			require.Equal(t, 1, strings.Count(out.String(), "a figure for metrics is missing"),
+				"an outage is told once")
 			fails.Store(false)
 			time.Sleep(time.Minute)
 			synctest.Wait()

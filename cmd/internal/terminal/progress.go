@@ -58,8 +58,8 @@ func (p *Progress) Show(done, total int64, elapsed time.Duration) {
 }
 
 func progressLine(topic string, done, total int64, elapsed time.Duration) string {
-	line := fmt.Sprintf("%s: %s of %s offsets (%d%%), %s/s", topic, Grouped(done), Grouped(total), 100*done/max(1, total),
-		Grouped(PerSecond(done, elapsed)))
+	line := fmt.Sprintf("%s: %s of %s offsets (%d%%), %s/s", topic, Grouped(done), Grouped(total),
+		100*done/max(1, total), Grouped(PerSecond(done, elapsed)))
 	if done > 0 {
 		left := time.Duration(float64(elapsed) / float64(done) * float64(total-done))
 		line += ", " + left.Round(time.Second).String() + " left"

@@ -41,7 +41,8 @@ func TestSidesMarkOnlyWhatDiffers(t *testing.T) {
 		{"a b c", "a b c", "   "}, {"a b c", "a c", " < "}, {"a c", "a b c", " > "}, {"a b c", "a x c", " | "},
 		{"a", "x y", "|>"}, {"", "x", ">"}, {"a b x y c", "x y", "<<  <"},
 	} {
-		require.Equal(t, test.want, marks(align(strings.Fields(test.a), strings.Fields(test.b))), "%q %q", test.a, test.b)
+		require.Equal(t, test.want, marks(align(strings.Fields(test.a), strings.Fields(test.b))),
+			"%q %q", test.a, test.b)
 	}
 	rows := sides(t, `{"a":1,"b":2}`, `{"b": 2, "a": 1}`)
 	require.Equal(t, "Both are the same JSON, written in two ways:", rows[0])
@@ -56,7 +57,8 @@ func TestDifferenceFarOutInALongLineIsShown(t *testing.T) {
 }
 
 func TestNumbersOfBytesAreForPeople(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 1 << 20: "1.0 MiB", 300 << 30: "300 GiB", 5 << 50: "5.0 PiB", 5 << 60: "5120 PiB"} {
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 1 << 20: "1.0 MiB",
+		300 << 30: "300 GiB", 5 << 50: "5.0 PiB", 5 << 60: "5120 PiB"} {
 		require.Equal(t, want, Bytes(n))
 	}
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1 000", 1234567: "1 234 567", -1234: "-1 234"} {
@@ -65,6 +67,7 @@ func TestNumbersOfBytesAreForPeople(t *testing.T) {
 }
 
 func TestProgressIsALineWithRateAndTimeLeft(t *testing.T) {
-	require.Equal(t, "orders: "+Grouped(1500)+" of "+Grouped(6000)+" offsets (25%), 500/s, 9s left", progressLine("orders", 1500, 6000, 3*time.Second))
+	require.Equal(t, "orders: "+Grouped(1500)+" of "+Grouped(6000)+" offsets (25%), 500/s, 9s left",
+		progressLine("orders", 1500, 6000, 3*time.Second))
 	require.Equal(t, "orders: 0 of 0 offsets (0%), 0/s", progressLine("orders", 0, 0, 0))
 }

@@ -56,7 +56,8 @@ func storedMessage(m *operate.Stored, inbox, handler string) Message {
 	return Message{ID: c.ID.String(), RawID: OrNull(c.RawID), Inbox: inbox, Handler: handler, Tenant: c.Tenant,
 		Topic: c.Topic, Partition: c.Partition, Offset: c.Offset, Status: string(statusOf(m)),
 		ProducedAt: Moment(c.Timestamp), RawTimestamp: OrNull(c.RawTimestamp), ReceivedAt: Moment(m.ReceivedAt),
-		Since: Moment(m.At), Attempts: m.Attempts, Reason: OrNull(m.Reason), Error: OrNull(m.Error), Bytes: storedBytes(c)}
+		Since:    Moment(m.At),
+		Attempts: m.Attempts, Reason: OrNull(m.Reason), Error: OrNull(m.Error), Bytes: storedBytes(c)}
 }
 
 // storedBytes is the size of a message as it is stored.
@@ -106,9 +107,9 @@ func ConflictsOf(found []operate.ConflictCopy, next operate.Cursor, limit int) C
 
 func conflictOf(c *operate.ConflictCopy, limit int) Conflict {
 	m := &c.Message
-	out := Conflict{ID: m.ID.String(), Inbox: c.Inbox, Handler: c.Handler, Tenant: m.Tenant, Topic: m.Topic,
-		Partition: m.Partition, Offset: m.Offset, ProducedAt: Moment(m.Timestamp), RawTimestamp: OrNull(m.RawTimestamp),
-		SeenAt: Moment(c.SeenAt), Bytes: storedBytes(m)}
+	out := Conflict{ID: m.ID.String(), Inbox: c.Inbox, Handler: c.Handler,
+		Tenant: m.Tenant, Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, ProducedAt: Moment(m.Timestamp),
+		RawTimestamp: OrNull(m.RawTimestamp), SeenAt: Moment(c.SeenAt), Bytes: storedBytes(m)}
 	if limit > 0 {
 		out.Content = contentOf(m, limit)
 	}

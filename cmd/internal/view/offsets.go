@@ -69,6 +69,7 @@ type ResetPartition struct {
 // ResetOf is what moving a group means.
 func ResetOf(r *cluster.Reset, dryRun bool) Reset {
 	return Reset{r.Group, r.Topic, dryRun, List(r.Partitions, func(p *cluster.ResetPartition) ResetPartition {
-		return ResetPartition{p.Partition, offset(p.Position), offset(p.Committed), offset(p.From), p.To, p.Skipped, p.Again}
+		return ResetPartition{p.Partition, offset(p.Position), offset(p.Committed),
+			offset(p.From), p.To, p.Skipped, p.Again}
 	})}
 }

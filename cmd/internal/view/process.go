@@ -110,9 +110,9 @@ func PartitionsOf(s *consumer.Status) Partitions {
 
 func partitionOf(p *consumer.PartitionStatus) Partition {
 	return Partition{Topic: p.Topic, Partition: p.Partition, Next: offset(p.Next), Committed: offset(p.Committed),
-		End: offset(p.End), HighWatermark: offset(p.HighWatermark), Lag: offset(p.Lag), LagSeconds: p.LagTime.Seconds(),
-		CaughtUp: p.CaughtUp, Held: OrNull(p.Held), HeldSince: Moment(p.HeldSince), Paused: p.Paused,
-		OpenTransaction: Moment(p.OpenTransaction)}
+		End: offset(p.End), HighWatermark: offset(p.HighWatermark), Lag: offset(p.Lag),
+		LagSeconds: p.LagTime.Seconds(), CaughtUp: p.CaughtUp, Held: OrNull(p.Held), HeldSince: Moment(p.HeldSince),
+		Paused: p.Paused, OpenTransaction: Moment(p.OpenTransaction)}
 }
 
 // Lag sums up what waits in the partitions, and says how long the oldest of it has waited.

@@ -35,7 +35,8 @@ func RetentionPlanOf(p *retention.Plan, ids map[string]int64) RetentionPlan {
 	return RetentionPlan{At: p.At.UTC(), InboxBefore: Moment(p.InboxBefore),
 		InboxDays: List(p.Days, func(d *operate.InboxDay) InboxDay { return InboxDay{day(d.Day), d.Bytes} }),
 		Handlers: List(p.Handlers, func(h *retention.Handler) RetentionHandler {
-			return RetentionHandler{h.Name, int64(h.Age.Seconds()), Moment(h.Before), ids[h.Name], refusalsOf(h.Refusals)}
+			return RetentionHandler{h.Name, int64(h.Age.Seconds()),
+				Moment(h.Before), ids[h.Name], refusalsOf(h.Refusals)}
 		})}
 }
 

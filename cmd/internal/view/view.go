@@ -1,10 +1,10 @@
-// Package view is how the command line and the admin API show what they found: the types that they encode as JSON, made of
-// what dedup/operate gives, and how a time is written. The comments of the fields are in the API's OpenAPI
+// Package view is how the command line and the admin API show what they found: the types that they encode as JSON,
+// made of what dedup/operate gives, and how a time is written. The comments of the fields are in the API's OpenAPI
 // document.
 //
-// Files in reading order: view.go (times and lists), content.go, message.go (messages and conflicts), explain.go, inbox.go
-// (what waits and is paused), process.go (one process), change.go (what is done by hand), offsets.go, replay.go, retention.go,
-// size.go, findings.go. testdata has one file for each view, as `--json` prints it.
+// Files in reading order: view.go (times and lists), content.go, message.go (messages and conflicts), explain.go,
+// inbox.go (what waits and is paused), process.go (one process), change.go (what is done by hand), offsets.go,
+// replay.go, retention.go, size.go, findings.go. testdata has one file for each view, as `--json` prints it.
 package view
 
 import (

@@ -26,7 +26,8 @@ func TestTimestampIsShownAsItCame(t *testing.T) {
 }
 
 func TestHeadersAreShownUpToAsManyBytesAsAValue(t *testing.T) {
-	m := &dedup.Message{Headers: []dedup.Header{{Key: "abc", Value: []byte("defgh")}, {Key: "i", Value: []byte("jk")}, {Key: "l"}}}
+	m := &dedup.Message{Headers: []dedup.Header{{Key: "abc", Value: []byte("defgh")},
+		{Key: "i", Value: []byte("jk")}, {Key: "l"}}}
 	c := contentOf(m, 10)
 	require.True(t, c.HeadersCut)
 	require.Len(t, c.Headers, 2)
