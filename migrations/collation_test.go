@@ -23,7 +23,8 @@ func TestEveryIndexOnTextComparesBytes(t *testing.T) {
 		order by 1`
 	require.Empty(t, texts(t, dsn, sql, false), `write: text collate "C"`)
 	require.Contains(t, texts(t, dsn, sql, true),
-		"firstseen.scopes (firstseen.scopes_inbox_handler_tenant_key, column tenant)", "the question finds what it asks for")
+		"firstseen.scopes (firstseen.scopes_inbox_handler_tenant_key, column tenant)",
+		"the question finds what it asks for")
 }
 
 func TestKeysAreMigratedWhileABatchIsOpenWithoutHoldingOthersUp(t *testing.T) {
@@ -44,7 +45,8 @@ func TestKeysAreMigratedWhileABatchIsOpenWithoutHoldingOthersUp(t *testing.T) {
 	awaitRows(t, dsn, `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)
 	exec(t, other, `set statement_timeout = '20s'`)
 	for range 5 { // the migration waits all the while, and lets others through
-		exec(t, other, `insert into firstseen.scopes (inbox, handler, tenant) values ('i', 'h', gen_random_uuid()::text)`)
+		exec(t, other,
+			`insert into firstseen.scopes (inbox, handler, tenant) values ('i', 'h', gen_random_uuid()::text)`)
 		exec(t, other, `update firstseen.positions set updated_at = now() where consumer = 'none'`)
 	}
 	select {
@@ -92,5 +94,6 @@ func TestReadOnlyDefaultIsObeyedByMigrations(t *testing.T) {
 // Whoever may log in can hold an advisory lock: a function that waits for one could be stopped by anybody.
 func TestNoFunctionWaitsAtALockThatAnyLoginMayHold(t *testing.T) {
 	require.Empty(t, texts(t, deduptest.New(t).DSN, `select proname::text from pg_proc
-		where pronamespace = 'firstseen'::regnamespace and prosrc ~ 'pg_(try_)?advisory' order by 1`), "lock rows or tables instead")
+		where pronamespace = 'firstseen'::regnamespace and prosrc ~ 'pg_(try_)?advisory' order by 1`),
+		"lock rows or tables instead")
 }

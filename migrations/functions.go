@@ -12,7 +12,8 @@ type Function struct {
 	Name string
 	// Body is its source, byte for byte.
 	Body string
-	// Settings are those that it runs under, each name=value, sorted: the search path, and what keeps its plans the same.
+	// Settings are those that it runs under, each name=value, sorted: the search path, and what keeps its plans the
+	// same.
 	Settings []string
 	// Definer says that it runs as its owner.
 	Definer bool
@@ -60,7 +61,8 @@ func readFunctions(text, schema string, made map[string]Function) {
 		name, rest, _ := strings.Cut(strings.TrimPrefix(head, schema+"."), "(")
 		arguments, _, _ := strings.Cut(rest, ")")
 		made[name+"("+strings.Join(strings.Fields(arguments), " ")] = Function{
-			Name: name, Body: text[:end], Settings: settingsOf(head), Definer: strings.Contains(head, "security definer"),
+			Name: name, Body: text[:end], Settings: settingsOf(head),
+			Definer: strings.Contains(head, "security definer"),
 		}
 		text = text[end+len(quote):]
 	}

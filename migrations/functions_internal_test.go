@@ -22,7 +22,8 @@ create or replace function s.old() returns int language sql as $$ select 2 $$;
 `, "s", made)
 	require.Len(t, made, 3)
 	require.Contains(t, made, "dropped(p_a int, p_b text")
-	require.Equal(t, Function{Name: "dropped", Body: " select $$x$$ ", Settings: []string{"search_path=s, pg_temp", "timezone=UTC"}, Definer: true},
+	require.Equal(t, Function{Name: "dropped", Body: " select $$x$$ ",
+		Settings: []string{"search_path=s, pg_temp", "timezone=UTC"}, Definer: true},
 		made["dropped(p_a int, p_b text"])
 	require.Equal(t, " select 2 ", made["old("].Body)
 	readFunctions("drop function if exists s.dropped(int, text), s.old;\n", "s", made)

@@ -33,8 +33,8 @@ type rowQuerier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// await asks for an advisory lock until it is given. Whoever may log in can hold one, so the wait has an end, and says who
-// it is.
+// await asks for an advisory lock until it is given. Whoever may log in can hold one, so the wait has an end, and says
+// who it is.
 func await(ctx context.Context, db rowQuerier, sql string, key int64, timeout time.Duration) error {
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()

@@ -128,8 +128,8 @@ func Status(ctx context.Context, dsn string, cfg Config) ([]Step, error) {
 }
 
 // Roles gives the SQL that makes the four roles of firstseen and grants their rights: an owner, which migrates; a
-// consumer, which can neither change the schema nor forget a message ID; an operator, which reads, and changes what the
-// operator's functions do; and one for retention, which alone forgets. It may be run again after every migration.
+// consumer, which can neither change the schema nor forget a message ID; an operator, which reads, and changes what
+// the operator's functions do; and one for retention, which alone forgets. It may be run again after every migration.
 func Roles(cfg Config) (string, error) {
 	schema, err := cfg.schema()
 	if err != nil {
@@ -199,7 +199,8 @@ func run(dsn string, cfg Config, f func(db *sql.DB, schema string) ([]Step, erro
 }
 
 // session is what a migration needs whatever the defaults of the database and the role, unless the connection
-// string says otherwise. default_transaction_read_only is not in it: somebody pulls that brake on purpose. The time zone is that of the version table, whose times have none.
+// string says otherwise. default_transaction_read_only is not in it: somebody pulls that brake on purpose. The time
+// zone is that of the version table, whose times have none.
 var session = map[string]string{
 	"timezone":                      "UTC",
 	"statement_timeout":             "0",
@@ -218,8 +219,8 @@ func newProvider(db *sql.DB, schema string, lockTimeout time.Duration) (*goose.P
 		goose.WithSessionLocker(locker{lockTimeout}), goose.WithTableName(schema+"."+VersionTable))
 }
 
-// NeedsEncoding says what is wrong with a database's encoding; nil: nothing. Names, message IDs and errors are texts in any
-// script, and one that the encoding lacks would hold a partition for ever.
+// NeedsEncoding says what is wrong with a database's encoding; nil: nothing. Names, message IDs and errors are texts
+// in any script, and one that the encoding lacks would hold a partition for ever.
 func NeedsEncoding(encoding string) error {
 	if encoding == "UTF8" {
 		return nil

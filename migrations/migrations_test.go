@@ -42,12 +42,14 @@ func TestLockOfAKilledReplicaIsFree(t *testing.T) {
 	exec(t, holder, `select pg_advisory_lock($1)`, lock.DefaultLockID)
 
 	_, err := migrations.Up(t.Context(), dsn, migrations.Config{LockTimeout: 300 * time.Millisecond})
-	require.ErrorContains(t, err, "has held the migration lock for 300ms", "a replica that is alive keeps others waiting")
+	require.ErrorContains(t, err, "has held the migration lock for 300ms",
+		"a replica that is alive keeps others waiting")
 	require.ErrorContains(t, err, fmt.Sprintf("session %d of postgres", holder.PgConn().PID()))
 
 	exec(t, holder, `select pg_advisory_unlock_all(), pg_advisory_lock($1)`, lock.DefaultLockID+1)
 	_, err = migrations.Up(t.Context(), dsn, migrations.Config{LockTimeout: 300 * time.Millisecond})
-	require.ErrorContains(t, err, fmt.Sprintf("session %d of postgres", holder.PgConn().PID()), "the lock that the schema is made under")
+	require.ErrorContains(t, err, fmt.Sprintf("session %d of postgres", holder.PgConn().PID()),
+		"the lock that the schema is made under")
 
 	exec(t, connect(t, dsn), `select pg_terminate_backend($1)`, holder.PgConn().PID())
 	begin := time.Now()

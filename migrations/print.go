@@ -28,7 +28,8 @@ func PrintFrom(cfg Config, version int64) (string, error) {
 		}
 		text, _ := files.ReadFile(n)
 		fmt.Fprintf(&b, "\n-- %s\n%s\n", strings.TrimPrefix(n, "sql/"), upOnly(rename(string(text), schema)))
-		fmt.Fprintf(&b, "insert into %s.%s (version_id, is_applied) values (%d, true);\n", schema, VersionTable, versionOf(n))
+		fmt.Fprintf(&b, "insert into %s.%s (version_id, is_applied) values (%d, true);\n",
+			schema, VersionTable, versionOf(n))
 	}
 	return b.String(), nil
 }

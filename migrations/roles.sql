@@ -1,5 +1,6 @@
--- The four roles of firstseen. Roles are of the whole cluster, not of one database: two databases that both run this share
--- them, and a login that is granted one has its rights in both. Where that must not be, keep logins out of the other database:
+-- The four roles of firstseen. Roles are of the whole cluster, not of one database: two databases that both run this
+-- share them, and a login that is granted one has its rights in both. Where that must not be, keep logins out of the
+-- other database:
 --     revoke connect on database shop from public; grant connect on database shop to payments;
 -- Run this after `migrate up`, and again after every later migration, as a superuser, or
 -- as a role that owns the database and may create roles.

@@ -16,7 +16,8 @@ func TestRetentionRoleReachesNoYoungDayByAYearBeforeChrist(t *testing.T) {
 	withOldID(t, db)
 	retention := login(t, db.DB, "firstseen_retention")
 	for _, day := range []string{time.Now().UTC().Format(time.DateOnly) + " BC", "-infinity", "infinity"} {
-		_, err := retention.Exec(t.Context(), `select firstseen.drop_inbox_day('test', $1::text::date, 'me', 'x')`, day)
+		_, err := retention.Exec(t.Context(),
+			`select firstseen.drop_inbox_day('test', $1::text::date, 'me', 'x')`, day)
 		require.Equal(t, "FS004", code(err), "%s: %v", day, err)
 	}
 	var notes int
@@ -28,7 +29,8 @@ func TestOperatorRoleResetsNoPositionToWhatIsNoOffset(t *testing.T) {
 	db := withRoles(t, "")
 	operator := login(t, db.DB, "firstseen_operator")
 	for _, places := range []string{`'{0}', '{-1}'`, `'{-1}', '{0}'`, `'{0}', '{null}'`, `'{0,1}', '{5}'`} {
-		_, err := operator.Exec(t.Context(), `select firstseen.reset_position('test', 'shop', 'orders', null, `+places+`, 'me', 'x')`)
+		_, err := operator.Exec(t.Context(),
+			`select firstseen.reset_position('test', 'shop', 'orders', null, `+places+`, 'me', 'x')`)
 		require.ErrorContains(t, err, "begin at 0", places)
 	}
 }
@@ -40,7 +42,8 @@ func TestWhatRunsAsTheOwnerIsNotEverybodysBeforeTheRolesAreMade(t *testing.T) {
 	require.NoError(t, db.Pool.QueryRow(t.Context(), `
 		select array_agg(p.proname::text order by p.proname) from pg_proc p
 		where p.pronamespace = 'firstseen'::regnamespace and p.prosecdef and has_function_privilege('public', p.oid, 'execute')`).Scan(&open))
-	require.Equal(t, []string{"discard", "make_partitions", "redrive", "wake_lanes"}, open, "those of the first versions; a migration has to revoke others")
+	require.Equal(t, []string{"discard", "make_partitions", "redrive", "wake_lanes"}, open,
+		"those of the first versions; a migration has to revoke others")
 }
 
 func TestAuditKeepsTheLoginAndTakesNoEmptyActorOrReason(t *testing.T) {
@@ -48,7 +51,8 @@ func TestAuditKeepsTheLoginAndTakesNoEmptyActorOrReason(t *testing.T) {
 	operator := login(t, db.DB, "firstseen_operator")
 	ctx := t.Context()
 	for _, said := range []string{`'', 'x'`, `'me', ''`, "E' \\t\\n', 'x'", `'me', '  '`} {
-		for _, change := range []string{`pause('test', 'topic', 'orders', -1, `, `reset_position('test', 'shop', 'orders', null, '{0}', '{0}', `} {
+		for _, change := range []string{`pause('test', 'topic', 'orders', -1, `,
+			`reset_position('test', 'shop', 'orders', null, '{0}', '{0}', `} {
 			_, err := operator.Exec(ctx, `select firstseen.`+change+said+`)`)
 			require.Equal(t, "23514", code(err), "%s%s: %v", change, said, err) // check_violation
 			require.ErrorContains(t, err, "actor_and_why_are_said")

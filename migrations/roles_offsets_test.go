@@ -16,7 +16,8 @@ func TestOperatorRoleResetsPositionsAndPreviewsReplays(t *testing.T) {
 	store, err := dedup.Attach(t.Context(), login(t, db.DB, "firstseen_operator"), dedup.Config{Inbox: "test"})
 	require.NoError(t, err)
 	by := operate.By{Actor: "night shift", Why: "test"}
-	require.NoError(t, operate.Of(store).ResetPositions(t.Context(), "shop", "orders", uuid.New(), map[int32]int64{0: 7}, by))
+	require.NoError(t,
+		operate.Of(store).ResetPositions(t.Context(), "shop", "orders", uuid.New(), map[int32]int64{0: 7}, by))
 	positions, err := operate.Of(store).Positions(t.Context(), "shop")
 	require.NoError(t, err)
 	require.Len(t, positions, 1)
@@ -53,6 +54,7 @@ func TestConsumerRoleReplaysAndDoesNotReset(t *testing.T) {
 	require.NoError(t, tx.Join(t.Context(), nil))
 	require.NoError(t, tx.Commit(t.Context()))
 
-	err = operate.Of(store).ResetPositions(t.Context(), "shop", "orders", uuid.Nil, map[int32]int64{0: 7}, operate.By{Actor: "me", Why: "x"})
+	err = operate.Of(store).ResetPositions(t.Context(), "shop", "orders", uuid.Nil,
+		map[int32]int64{0: 7}, operate.By{Actor: "me", Why: "x"})
 	require.Equal(t, denied, code(err), "%v", err)
 }

@@ -18,7 +18,8 @@ func withDeadLetter(t *testing.T, db roleDB) uuid.UUID {
 	scopes, err := store.Scopes(t.Context(), []dedup.ScopeKey{{Handler: "h"}})
 	require.NoError(t, err)
 	m := dedup.Message{ID: uuid.New(), Topic: "orders"}
-	tx, err := store.Accept(t.Context(), &dedup.Batch{Entries: []dedup.Entry{{Scope: scopes[0], Message: &m, State: dedup.Dead, Reason: "failed", Lane: m.ID}}})
+	tx, err := store.Accept(t.Context(), &dedup.Batch{
+		Entries: []dedup.Entry{{Scope: scopes[0], Message: &m, State: dedup.Dead, Reason: "failed", Lane: m.ID}}})
 	require.NoError(t, err)
 	require.NoError(t, tx.Commit(t.Context()))
 	return m.ID
@@ -64,10 +65,12 @@ func TestOperatorRoleCanDoNothingElse(t *testing.T) {
 	db := withRoles(t, "")
 	withDeadLetter(t, db)
 	operator := login(t, db.DB, "firstseen_operator")
-	for _, table := range []string{"scopes", "message_dedup", "inbox", "parked", "lanes", "dead_letters", "conflicts", "audit", "positions", "unsealed", "pauses"} {
+	for _, table := range []string{"scopes", "message_dedup", "inbox", "parked", "lanes", "dead_letters", "conflicts",
+		"audit", "positions", "unsealed", "pauses"} {
 		_, err := operator.Exec(t.Context(), `select * from firstseen.`+table)
 		require.NoError(t, err, table)
-		for _, sql := range []string{`delete from firstseen.` + table, `truncate firstseen.` + table, `insert into firstseen.` + table + ` default values`} {
+		for _, sql := range []string{`delete from firstseen.` + table, `truncate firstseen.` + table,
+			`insert into firstseen.` + table + ` default values`} {
 			_, err := operator.Exec(t.Context(), sql)
 			require.Equal(t, denied, code(err), "%s: %v", sql, err)
 		}
@@ -87,10 +90,13 @@ func TestOperatorRoleCanDoNothingElse(t *testing.T) {
 		_, err := operator.Exec(t.Context(), sql)
 		require.Equal(t, denied, code(err), "%s: %v", sql, err)
 	}
-	for _, sql := range []string{`select firstseen.redrive('{1}', '{}', 'me', 'x')`, `select firstseen.discard('{1}', '{}', 'me', 'x')`,
-		`select firstseen.pause('test', 'topic', 'orders', -1, 'me', 'x')`, `select firstseen.resume('test', 'topic', 'orders', -1, 'me', 'x')`,
-		`insert into firstseen.pauses (inbox, kind, name, actor, why) values ('test', 'topic', 'orders', 'me', 'x')`, `delete from firstseen.pauses`,
-		`delete from firstseen.dead_letters`, `insert into firstseen.audit (actor, action, why, scope_id, message_id) select 'a', 'b', 'c', 1, gen_random_uuid()`} {
+	for _, sql := range []string{`select firstseen.redrive('{1}', '{}', 'me', 'x')`,
+		`select firstseen.discard('{1}', '{}', 'me', 'x')`,
+		`select firstseen.pause('test', 'topic', 'orders', -1, 'me', 'x')`,
+		`select firstseen.resume('test', 'topic', 'orders', -1, 'me', 'x')`,
+		`insert into firstseen.pauses (inbox, kind, name, actor, why) values ('test', 'topic', 'orders', 'me', 'x')`,
+		`delete from firstseen.pauses`, `delete from firstseen.dead_letters`,
+		`insert into firstseen.audit (actor, action, why, scope_id, message_id) select 'a', 'b', 'c', 1, gen_random_uuid()`} {
 		_, err := db.consumer.Exec(t.Context(), sql)
 		require.Equal(t, denied, code(err), "as the consumer: %s: %v", sql, err)
 	}

@@ -21,12 +21,14 @@ func TestConsumerRolePublishesDeadLettersAndChangesNothingElseAboutThem(t *testi
 	_, err = db.Pool.Exec(t.Context(), `insert into firstseen.dead_letters (scope_id, message_id, topic, reason)
 		values ($1, $2, 'orders', 'permanent')`, scopes[0], uuid.New())
 	require.NoError(t, err)
-	n, err := operate.Of(store).PublishDead(t.Context(), time.Minute, func(_ context.Context, letters []operate.DeadLetter) ([]operate.Fate, error) {
+	n, err := operate.Of(store).PublishDead(t.Context(), time.Minute, func(_ context.Context,
+		letters []operate.DeadLetter) ([]operate.Fate, error) {
 		return make([]operate.Fate, len(letters)), nil
 	})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	n, err = operate.Of(store).PublishDead(t.Context(), time.Minute, func(context.Context, []operate.DeadLetter) ([]operate.Fate, error) {
+	n, err = operate.Of(store).PublishDead(t.Context(), time.Minute, func(context.Context,
+		[]operate.DeadLetter) ([]operate.Fate, error) {
 		return []operate.Fate{operate.Published}, nil
 	})
 	require.NoError(t, err)

@@ -25,11 +25,13 @@ func withOldID(t *testing.T, db roleDB) uuid.UUID {
 	require.NoError(t, err)
 	require.NoError(t, tx.Commit(t.Context()))
 	day := time.Now().UTC().AddDate(0, 0, -3)
-	_, err = db.Pool.Exec(t.Context(), `create table firstseen.inbox_`+day.Format("20060102")+` partition of firstseen.inbox for values from ('`+
-		day.Format(time.DateOnly)+`Z') to ('`+day.AddDate(0, 0, 1).Format(time.DateOnly)+`Z');
+	_, err = db.Pool.Exec(t.Context(),
+		`create table firstseen.inbox_`+day.Format("20060102")+` partition of firstseen.inbox for values from ('`+
+			day.Format(time.DateOnly)+`Z') to ('`+day.AddDate(0, 0, 1).Format(time.DateOnly)+`Z');
 		alter table firstseen.inbox_`+day.Format("20060102")+` owner to firstseen_owner;
 		update firstseen.inbox set received_at = received_at - interval '3 days';
-		update firstseen.message_dedup set first_seen_at = first_seen_at - interval '3 days'`, pgx.QueryExecModeSimpleProtocol)
+		update firstseen.message_dedup set first_seen_at = first_seen_at - interval '3 days'`,
+		pgx.QueryExecModeSimpleProtocol)
 	require.NoError(t, err)
 	return m.ID
 }
@@ -66,12 +68,14 @@ func TestRetentionIsDoneWithTheRoleForItAndWithNoOther(t *testing.T) {
 		require.Equal(t, 1, dropped.Days)
 		return nil
 	}))
-	for _, sql := range []string{`delete from firstseen.message_dedup`, `update firstseen.upkeep_limits set ids = '0'`, `delete from firstseen.upkeep`,
-		`insert into firstseen.upkeep_limits (ids) values ('0')`, `drop table firstseen.inbox_default`, `delete from firstseen.inbox`} {
+	for _, sql := range []string{`delete from firstseen.message_dedup`, `update firstseen.upkeep_limits set ids = '0'`,
+		`delete from firstseen.upkeep`, `insert into firstseen.upkeep_limits (ids) values ('0')`,
+		`drop table firstseen.inbox_default`, `delete from firstseen.inbox`} {
 		_, err := db.consumer.Exec(t.Context(), sql)
 		require.Equal(t, denied, code(err), "%s: %v", sql, err)
 	}
-	_, err = db.consumer.Exec(t.Context(), `select firstseen.forget_ids('test', '{h}', array[now() - interval '59 min'], 0, 1, 'me', 'x')`)
+	_, err = db.consumer.Exec(t.Context(),
+		`select firstseen.forget_ids('test', '{h}', array[now() - interval '59 min'], 0, 1, 'me', 'x')`)
 	require.Equal(t, "FS004", code(err), "%v", err)
 	_, err = db.consumer.Exec(t.Context(), `select firstseen.drop_inbox_day('test', current_date, 'me', 'x')`)
 	require.Equal(t, "FS004", code(err), "%v", err)
@@ -84,7 +88,8 @@ func TestOperatorRoleRerunsAndConsumerRoleDoesNot(t *testing.T) {
 	rerun := func(member string) (int, error) {
 		store, err := dedup.Attach(t.Context(), login(t, db.DB, member), dedup.Config{Inbox: "test"})
 		require.NoError(t, err)
-		return operate.Of(store).Rerun(t.Context(), operate.RerunFilter{Filter: operate.Filter{Handler: "h", IDs: []uuid.UUID{id}}}, by)
+		return operate.Of(store).Rerun(t.Context(),
+			operate.RerunFilter{Filter: operate.Filter{Handler: "h", IDs: []uuid.UUID{id}}}, by)
 	}
 	_, err := rerun("firstseen_consumer")
 	require.Equal(t, denied, code(err), "%v", err)

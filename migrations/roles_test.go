@@ -37,7 +37,8 @@ func TestConsumerRoleConsumes(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, store.Reposition(ctx, p, 0, uuid.Nil, nil))
 	var registry handlers.Registry
-	require.NoError(t, registry.Register("h", handlers.Queue(handlers.QueuedFunc(func(b *pgx.Batch, m dedup.Message) error {
+	require.NoError(t, registry.Register("h", handlers.Queue(handlers.QueuedFunc(func(b *pgx.Batch,
+		m dedup.Message) error {
 		b.Queue(`insert into effects values ($1)`, m.ID)
 		return nil
 	})), "orders"))
@@ -94,14 +95,15 @@ func TestConsumerRoleWorksOnLanes(t *testing.T) {
 			}
 			return errors.New("not yet")
 		}))}))
-	processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: &registry, LanePoll: time.Millisecond,
-		Logger: slog.New(slog.DiscardHandler)})
+	processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: &registry,
+		LanePoll: time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	process := func(want handlers.Result, values ...string) {
 		t.Helper()
 		ms := make([]dedup.Message, len(values))
 		for i, value := range values {
-			ms[i] = dedup.Message{ID: uuid.NewSHA1(uuid.Nil, []byte(value)), Topic: "orders", Offset: p.Next + int64(i), Key: []byte(value), Value: []byte(value)}
+			ms[i] = dedup.Message{ID: uuid.NewSHA1(uuid.Nil, []byte(value)), Topic: "orders",
+				Offset: p.Next + int64(i), Key: []byte(value), Value: []byte(value)}
 		}
 		ms[0].Fingerprint = fmt.Appendf(nil, "%032d", p.Next)
 		got, err := processor.Process(ctx, handlers.Batch{Position: p, Next: p.Next + int64(len(ms)), Messages: ms})
@@ -167,7 +169,8 @@ func TestPublicCanCallNothing(t *testing.T) {
 	require.NoError(t, err)
 	stranger := login(t, db.DB, "")
 	for _, sql := range []string{
-		`select firstseen.make_partitions(1)`, `select firstseen.seal()`, `select firstseen.acquire('c', 't', 0, 'me', '1s')`,
+		`select firstseen.make_partitions(1)`, `select firstseen.seal()`,
+		`select firstseen.acquire('c', 't', 0, 'me', '1s')`,
 		`select firstseen.accept(null, null, null, null, null, '{}', '{}', null)`, `select * from firstseen.inbox`,
 	} {
 		_, err := stranger.Exec(t.Context(), sql)
@@ -199,7 +202,8 @@ func TestRolesNeedNoSuperuser(t *testing.T) {
 	db := withRoles(t, "").DB // only the roles: on a server without any, its superuser need not make them
 	name := "admin_" + uuid.NewString()[:8]
 	database := db.Pool.Config().ConnConfig.Database
-	_, err := db.Pool.Exec(t.Context(), `create role `+name+` login createrole; alter database `+database+` owner to `+name)
+	_, err := db.Pool.Exec(t.Context(),
+		`create role `+name+` login createrole; alter database `+database+` owner to `+name)
 	require.NoError(t, err)
 	t.Cleanup(func() { dropRole(t, db, name) })
 	dsn := deduptest.As(t, db.DSN, name)

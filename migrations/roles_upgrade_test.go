@@ -17,13 +17,24 @@ func TestConsumerWithoutTheRolesOfTheUpgradeIsRefusedAtTheStartAndTold(t *testin
 	require.NoError(t, err)
 	const again = "run `firstseen migrate print --roles | psql`, again after each upgrade"
 	for right, change := range map[string][2]string{
-		"select on pauses":                       {`revoke select on firstseen.pauses from firstseen_consumer`, `grant select on firstseen.pauses to firstseen_consumer`},
-		"delete on parked":                       {`revoke delete on firstseen.parked from firstseen_consumer`, `grant delete on firstseen.parked to firstseen_consumer`},
-		"update of published_at on dead_letters": {`revoke update (published_at) on firstseen.dead_letters from firstseen_consumer`, `grant update (published_at) on firstseen.dead_letters to firstseen_consumer`},
-		"usage of the sequence message_seq":      {`revoke usage on sequence firstseen.message_seq from firstseen_consumer`, `grant usage on sequence firstseen.message_seq to firstseen_consumer`},
-		"execute of claim_lanes":                 {`revoke execute on function firstseen.claim_lanes from firstseen_consumer`, `grant execute on function firstseen.claim_lanes to firstseen_consumer`},
-		"execute of make_partitions":             {`revoke execute on function firstseen.make_partitions from firstseen_consumer`, `grant execute on function firstseen.make_partitions to firstseen_consumer`},
-		"read version of schema":                 {`revoke usage on schema firstseen from firstseen_consumer`, `grant usage on schema firstseen to firstseen_consumer`},
+		"select on pauses": {`revoke select on firstseen.pauses from firstseen_consumer`,
+			`grant select on firstseen.pauses to firstseen_consumer`},
+		"delete on parked": {`revoke delete on firstseen.parked from firstseen_consumer`,
+			`grant delete on firstseen.parked to firstseen_consumer`},
+		"update of published_at on dead_letters": {
+			`revoke update (published_at) on firstseen.dead_letters from firstseen_consumer`,
+			`grant update (published_at) on firstseen.dead_letters to firstseen_consumer`},
+		"usage of the sequence message_seq": {
+			`revoke usage on sequence firstseen.message_seq from firstseen_consumer`,
+			`grant usage on sequence firstseen.message_seq to firstseen_consumer`},
+		"execute of claim_lanes": {
+			`revoke execute on function firstseen.claim_lanes from firstseen_consumer`,
+			`grant execute on function firstseen.claim_lanes to firstseen_consumer`},
+		"execute of make_partitions": {
+			`revoke execute on function firstseen.make_partitions from firstseen_consumer`,
+			`grant execute on function firstseen.make_partitions to firstseen_consumer`},
+		"read version of schema": {`revoke usage on schema firstseen from firstseen_consumer`,
+			`grant usage on schema firstseen to firstseen_consumer`},
 	} {
 		makeRoles(t, db.DB, change[0])
 		_, err := dedup.Open(ctx, db.consumer, config)

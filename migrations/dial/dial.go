@@ -1,6 +1,7 @@
-// Package dial has connections to Postgres notice that the network has fallen silent. Packets may be dropped without a word
-// to either side: by a firewall that has forgotten the connection, a host that lost its power, a failover that moved an
-// address. Without limits of its own a program then waits for as long as the kernel does, a quarter of an hour or more.
+// Package dial has connections to Postgres notice that the network has fallen silent. Packets may be dropped without a
+// word to either side: by a firewall that has forgotten the connection, a host that lost its power, a failover that
+// moved an address. Without limits of its own a program then waits for as long as the kernel does, a quarter of an
+// hour or more.
 //
 // [Prepare] is for every connection of the program; pools of consumers have more in package dedup.
 package dial
@@ -20,11 +21,11 @@ const Silence = 30 * time.Second
 // connectLimit bounds the attempt at one host where the connection string has no connect_timeout.
 const connectLimit = 10 * time.Second
 
-// Prepare sets how a connection is dialed: it ends when what was sent is not acknowledged for so long, or, while it waits
-// for an answer, probes are not (TCP_USER_TIMEOUT on Linux, and keepalive). Each host of the connection string is tried for
-// connect_timeout, 10 seconds by default, or for silence where that is less, and then the next. Zero or less is Silence.
-// The server is asked for the same: else it would keep the locks of a client that it can't hear any more for two hours.
-// It replaces DialFunc, and comes before AfterConnect. Unix sockets need none of this.
+// Prepare sets how a connection is dialed: it ends when what was sent is not acknowledged for so long, or, while it
+// waits for an answer, probes are not (TCP_USER_TIMEOUT on Linux, and keepalive). Each host of the connection string
+// is tried for connect_timeout, 10 seconds by default, or for silence where that is less, and then the next. Zero or
+// less is Silence. The server is asked for the same: else it would keep the locks of a client that it can't hear any
+// more for two hours. It replaces DialFunc, and comes before AfterConnect. Unix sockets need none of this.
 func Prepare(conf *pgconn.Config, silence time.Duration) {
 	if silence <= 0 {
 		silence = Silence
@@ -32,7 +33,8 @@ func Prepare(conf *pgconn.Config, silence time.Duration) {
 	if conf.ConnectTimeout <= 0 {
 		conf.ConnectTimeout = min(connectLimit, silence)
 	}
-	dialer := &net.Dialer{Timeout: conf.ConnectTimeout, KeepAliveConfig: keepAlive(silence), ControlContext: control(silence)}
+	dialer := &net.Dialer{Timeout: conf.ConnectTimeout, KeepAliveConfig: keepAlive(silence),
+		ControlContext: control(silence)}
 	conf.DialFunc = dialer.DialContext
 	after := conf.AfterConnect
 	conf.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {

@@ -48,7 +48,8 @@ func TestServerIsAskedToNoticeASilentClient(t *testing.T) {
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	require.True(t, called, "the caller's own hook")
 	for name, want := range map[string]string{
-		"tcp_keepalives_idle": "4", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "4", "tcp_user_timeout": "12000",
+		"tcp_keepalives_idle": "4", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "4",
+		"tcp_user_timeout": "12000",
 	} {
 		results, err := conn.Exec(t.Context(), "show "+name).ReadAll()
 		require.NoError(t, err)

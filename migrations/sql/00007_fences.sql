@@ -1,9 +1,9 @@
 -- +goose Up
 
--- Names are compared by their bytes. Under the database's collation an upgrade of libc or ICU may change their order, and
--- an index then misses rows that are there: a scope that is not found is made anew, and knows no message ID.
--- Each table is locked for as long as its indexes take to build, and its lock is asked for half a second at a time, so that
--- batches wait behind this for no longer.
+-- Names are compared by their bytes. Under the database's collation an upgrade of libc or ICU may change their order,
+-- and an index then misses rows that are there: a scope that is not found is made anew, and knows no message ID.
+-- Each table is locked for as long as its indexes take to build, and its lock is asked for half a second at a time, so
+-- that batches wait behind this for no longer.
 -- +goose StatementBegin
 do $$
 begin
@@ -46,13 +46,13 @@ alter table firstseen.lanes
 alter table firstseen.conflicts
     alter column topic type text collate "C";
 
--- No function below waits at an advisory lock: those are everybody's who can log in, whatever he is granted. What they lock
--- instead are rows and tables of this schema. accept and reset_position follow in migration 10.
+-- No function below waits at an advisory lock: those are everybody's who can log in, whatever he is granted. What they
+-- lock instead are rows and tables of this schema. accept and reset_position follow in migration 10.
 
 -- acquire takes a position for a new owner: it raises the epoch, which fences every transaction that an
 -- older owner begins later. An older owner's transaction that is still open after p_grace is ended: the
--- broker has given the partition away, so it can only be a stopped, hung or cut-off process. Only a session is ended that
--- logged in as this one did, or as another consumer; what else holds the row for ten seconds more is named.
+-- broker has given the partition away, so it can only be a stopped, hung or cut-off process. Only a session is ended
+-- that logged in as this one did, or as another consumer; what else holds the row for ten seconds more is named.
 -- +goose StatementBegin
 create or replace function firstseen.acquire(
     p_consumer text, p_topic text, p_partition int, p_owner text, p_grace interval,
@@ -205,8 +205,8 @@ end
 $$;
 -- +goose StatementEnd
 
--- rerun gives processed messages back to their handlers: see migration 5. The lock of upkeep_limits keeps forget_ids away,
--- which must see the messages either in the inbox or parked.
+-- rerun gives processed messages back to their handlers: see migration 5. The lock of upkeep_limits keeps forget_ids
+-- away, which must see the messages either in the inbox or parked.
 -- +goose StatementBegin
 create or replace function firstseen.rerun(
     p_received timestamptz[], p_seqs bigint[], p_lanes uuid[], p_actor text, p_why text,
@@ -360,7 +360,8 @@ end
 $$;
 -- +goose StatementEnd
 
--- claim_upkeep says whether nobody else runs retention on the schema, and keeps others from it until the transaction ends.
+-- claim_upkeep says whether nobody else runs retention on the schema, and keeps others from it until the transaction
+-- ends.
 -- +goose StatementBegin
 create or replace function firstseen.claim_upkeep()
 returns boolean

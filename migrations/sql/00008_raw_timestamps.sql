@@ -1,8 +1,8 @@
 -- +goose Up
 
--- A record's timestamp is any 64-bit number of milliseconds. One that is no time of the years 1 to 9999, which all programs can
--- write, is kept as the number that came, and produced_at is null: so nothing that reads a message fails on it. Rows of before have
--- whatever a timestamptz can hold in produced_at, and else plus or minus infinity.
+-- A record's timestamp is any 64-bit number of milliseconds. One that is no time of the years 1 to 9999, which all
+-- programs can write, is kept as the number that came, and produced_at is null: so nothing that reads a message fails
+-- on it. Rows of before have whatever a timestamptz can hold in produced_at, and else plus or minus infinity.
 alter table firstseen.inbox add column raw_timestamp bigint;
 alter table firstseen.parked add column raw_timestamp bigint;
 alter table firstseen.dead_letters add column raw_timestamp bigint;
@@ -10,8 +10,8 @@ alter table firstseen.conflicts add column raw_timestamp bigint;
 comment on column firstseen.message.produced_at is
     'The record''s timestamp, in the years 1 to 9999; null where it has none, or a number that is no such time.';
 
--- park, bury and record_conflicts take the numbers too. Their forms without are for processes of the version before, while an
--- upgrade goes on.
+-- park, bury and record_conflicts take the numbers too. Their forms without are for processes of the version before,
+-- while an upgrade goes on.
 -- +goose StatementBegin
 create or replace function firstseen.park(
     p_position int, p_scopes int[], p_lanes uuid[], p_attempts int[], p_due_ms bigint[], p_reasons text[], p_errors text[],
@@ -65,8 +65,8 @@ as $$
 $$;
 -- +goose StatementEnd
 
--- finish_lanes, redrive and rerun take the number along with the message. And redrive leaves letters that have no message ID: the
--- ID of their place would not make their producer's copies duplicates, which have another place.
+-- finish_lanes, redrive and rerun take the number along with the message. And redrive leaves letters that have no
+-- message ID: the ID of their place would not make their producer's copies duplicates, which have another place.
 -- +goose StatementBegin
 create or replace function firstseen.finish_lanes(
     p_scopes int[], p_lanes uuid[], p_offsets bigint[], p_ids uuid[],

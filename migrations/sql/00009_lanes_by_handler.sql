@@ -14,10 +14,10 @@ alter table firstseen.lanes
 drop index firstseen.lanes_due;
 create index lanes_due on firstseen.lanes (inbox, handler, due_at);
 
--- open_lanes holds the lanes of messages that are being parked until the transaction ends, and opens those that are not
--- there. Without the hold a worker might find a lane empty and remove it before the messages are committed. A key-share
--- lock goes together with the lock of the lane's worker: its handlers are not waited for, only a removal, which is the
--- last thing that a worker does before its commit.
+-- open_lanes holds the lanes of messages that are being parked until the transaction ends, and opens those that are
+-- not there. Without the hold a worker might find a lane empty and remove it before the messages are committed. A
+-- key-share lock goes together with the lock of the lane's worker: its handlers are not waited for, only a removal,
+-- which is the last thing that a worker does before its commit.
 -- +goose StatementBegin
 create or replace function firstseen.open_lanes(
     p_scopes int[], p_lanes uuid[], p_due_ms bigint[], p_topics text[], p_partitions int[])
@@ -60,9 +60,9 @@ $$;
 -- claim_lanes takes due lanes for a worker, whose transaction then locks them, but none that an operator has paused.
 -- Until it does, or if it dies, p_lease keeps others away. claims counts how often a lane was taken since it last got
 -- anywhere: a message that kills the process shows by it.
--- It reads the handler's lanes in the order of their time and no further than now: where nothing is due it costs nothing,
--- however many wait and whoever's they are. The planner, who can't know how few are asked for, is kept from reading and
--- sorting all of them; a volatile clock would keep it from stopping at now.
+-- It reads the handler's lanes in the order of their time and no further than now: where nothing is due it costs
+-- nothing, however many wait and whoever's they are. The planner, who can't know how few are asked for, is kept from
+-- reading and sorting all of them; a volatile clock would keep it from stopping at now.
 -- +goose StatementBegin
 create or replace function firstseen.claim_lanes(p_inbox text, p_handler text, p_limit int, p_lease_ms bigint)
 returns table (scope_id int, tenant text, lane uuid, claims int, claim int)
@@ -260,10 +260,10 @@ as $$
 $$;
 -- +goose StatementEnd
 
--- open_lanes holds the lanes of messages that are being parked until the transaction ends, and opens those that are not
--- there. Without the hold a worker might find a lane empty and remove it before the messages are committed. A key-share
--- lock goes together with the lock of the lane's worker: its handlers are not waited for, only a removal, which is the
--- last thing that a worker does before its commit.
+-- open_lanes holds the lanes of messages that are being parked until the transaction ends, and opens those that are
+-- not there. Without the hold a worker might find a lane empty and remove it before the messages are committed. A
+-- key-share lock goes together with the lock of the lane's worker: its handlers are not waited for, only a removal,
+-- which is the last thing that a worker does before its commit.
 -- +goose StatementBegin
 create or replace function firstseen.open_lanes(
     p_scopes int[], p_lanes uuid[], p_due_ms bigint[], p_topics text[], p_partitions int[])

@@ -1,8 +1,8 @@
 -- +goose Up
 
--- The epoch of the leader under which the last message before leader_epoch_at was written (KIP-320): by it a broker says
--- whether its log is still the one that was read. Where leader_epoch_at is not next_offset the position was moved by
--- something that knows no epochs, and nothing is known.
+-- The epoch of the leader under which the last message before leader_epoch_at was written (KIP-320): by it a broker
+-- says whether its log is still the one that was read. Where leader_epoch_at is not next_offset the position was moved
+-- by something that knows no epochs, and nothing is known.
 alter table firstseen.positions add column leader_epoch int, add column leader_epoch_at bigint;
 
 -- accept gets a parameter. It keeps its rights, and processes of the build before go on calling it without.
@@ -24,11 +24,12 @@ drop function firstseen.accept(int, bigint, bigint, bigint, int, int[], uuid[], 
 -- under the owner's epoch (a null p_position: no position) and inserts the IDs, which come sorted by
 -- (scope, id) and without twins, so that two batches never wait for each other in a circle.
 -- outcomes is null when every ID is new, else one number for each: 0 duplicate, 1 new, 2 conflict (seen with another
--- fingerprint, wherever the first lies), 3 buried (seen, and in the dead letters). Where fingerprints are given, twins may be among the IDs.
+-- fingerprint, wherever the first lies), 3 buried (seen, and in the dead letters). Where fingerprints are given, twins
+-- may be among the IDs.
 -- has_lanes says whether the partition has unfinished messages that others may have to wait for.
 -- seq is the first of a block of numbers for the batch's messages: see message_seq.
--- p_expected is what the caller expects: 1 that all IDs are new, which a plain insert finds out cheapest; 0 that all are
--- duplicates, which a look does. Where that is wrong, or null, the insert that copes with either follows.
+-- p_expected is what the caller expects: 1 that all IDs are new, which a plain insert finds out cheapest; 0 that all
+-- are duplicates, which a look does. Where that is wrong, or null, the insert that copes with either follows.
 -- p_leader_epoch is that of the last message before p_next; null: not known.
 -- +goose StatementBegin
 create or replace function firstseen.accept(
@@ -148,7 +149,8 @@ $$;
 -- +goose StatementEnd
 
 -- reset_position moves a consumer's positions in a topic by an operator's decision, each with a note in the audit. The
--- epochs rise: whoever still owns one of them can commit nothing any more. A transaction that is open on one is waited for.
+-- epochs rise: whoever still owns one of them can commit nothing any more. A transaction that is open on one is waited
+-- for.
 -- It runs as the schema's owner, so that an operator needs no right to move positions otherwise. The leader epoch is
 -- forgotten: somebody has decided where to go on in the log as it is.
 -- +goose StatementBegin
@@ -196,8 +198,8 @@ end
 $$;
 -- +goose StatementEnd
 
--- forget_partitions deletes a consumer's positions in partitions that a topic, made anew, does not have any more, and says how
--- many there were. It runs as the schema's owner, so that a consumer can't delete positions otherwise.
+-- forget_partitions deletes a consumer's positions in partitions that a topic, made anew, does not have any more, and
+-- says how many there were. It runs as the schema's owner, so that a consumer can't delete positions otherwise.
 -- +goose StatementBegin
 create or replace function firstseen.forget_partitions(p_consumer text, p_topic text, p_topic_id uuid, p_partitions int)
 returns int
@@ -225,11 +227,12 @@ drop function firstseen.accept(int, bigint, bigint, bigint, int, int[], uuid[], 
 -- under the owner's epoch (a null p_position: no position) and inserts the IDs, which come sorted by
 -- (scope, id) and without twins, so that two batches never wait for each other in a circle.
 -- outcomes is null when every ID is new, else one number for each: 0 duplicate, 1 new, 2 conflict (seen with another
--- fingerprint, wherever the first lies), 3 buried (seen, and in the dead letters). Where fingerprints are given, twins may be among the IDs.
+-- fingerprint, wherever the first lies), 3 buried (seen, and in the dead letters). Where fingerprints are given, twins
+-- may be among the IDs.
 -- has_lanes says whether the partition has unfinished messages that others may have to wait for.
 -- seq is the first of a block of numbers for the batch's messages: see message_seq.
--- p_expected is what the caller expects: 1 that all IDs are new, which a plain insert finds out cheapest; 0 that all are
--- duplicates, which a look does. Where that is wrong, or null, the insert that copes with either follows.
+-- p_expected is what the caller expects: 1 that all IDs are new, which a plain insert finds out cheapest; 0 that all
+-- are duplicates, which a look does. Where that is wrong, or null, the insert that copes with either follows.
 -- +goose StatementBegin
 create or replace function firstseen.accept(
     p_position int, p_epoch bigint, p_from bigint, p_next bigint, p_expected int,
@@ -341,7 +344,8 @@ $$;
 -- +goose StatementEnd
 
 -- reset_position moves a consumer's positions in a topic by an operator's decision, each with a note in the audit. The
--- epochs rise: whoever still owns one of them can commit nothing any more. A transaction that is open on one is waited for.
+-- epochs rise: whoever still owns one of them can commit nothing any more. A transaction that is open on one is waited
+-- for.
 -- It runs as the schema's owner, so that an operator needs no right to move positions otherwise.
 -- +goose StatementBegin
 create or replace function firstseen.reset_position(

@@ -3,8 +3,9 @@
 alter table firstseen.parked
     add column announced uuid[]; -- attempts that were counted before they were made, and not taken back
 
--- announce_attempt notes, before the call, that the first message of a claimed lane is about to be handled by itself, and
--- makes the lease last anew. p_attempt names the attempt. It gives no row where somebody else has the lane by now, and nulls where the lane is empty.
+-- announce_attempt notes, before the call, that the first message of a claimed lane is about to be handled by itself,
+-- and makes the lease last anew. p_attempt names the attempt. It gives no row where somebody else has the lane by now,
+-- and nulls where the lane is empty.
 -- The answer is
 --   counted  the attempt is counted;
 --   last     nothing is counted: the process died in an earlier attempt, and this one would be the last. It has to be made
@@ -55,8 +56,8 @@ as $$
 $$;
 -- +goose StatementEnd
 
--- cancel_attempt takes an attempt back that was announced, or may have been, and was not made or was none: the process has
--- survived it. Whoever has the lane by now.
+-- cancel_attempt takes an attempt back that was announced, or may have been, and was not made or was none: the process
+-- has survived it. Whoever has the lane by now.
 -- +goose StatementBegin
 create or replace function firstseen.cancel_attempt(p_scope int, p_lane uuid, p_attempt uuid)
 returns void
@@ -69,8 +70,8 @@ as $$
 $$;
 -- +goose StatementEnd
 
--- set_apart has lanes claimed as those are whose first message is suspected: it is handled by itself. A lane that a worker
--- is at is passed over.
+-- set_apart has lanes claimed as those are whose first message is suspected: it is handled by itself. A lane that a
+-- worker is at is passed over.
 -- +goose StatementBegin
 create or replace function firstseen.set_apart(p_scopes int[], p_lanes uuid[])
 returns void

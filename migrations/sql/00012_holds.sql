@@ -1,7 +1,7 @@
 -- +goose Up
 
--- What waits in each process that consumes, as that process wrote it last: for those who look from outside. A row is its
--- process's own, which takes it away when nothing waits any more; one that was killed leaves it, and it grows old.
+-- What waits in each process that consumes, as that process wrote it last: for those who look from outside. A row is
+-- its process's own, which takes it away when nothing waits any more; one that was killed leaves it, and it grows old.
 create table firstseen.holds (
     consumer text collate "C" not null, -- as in positions
     member   uuid not null,             -- of the process

@@ -1,8 +1,8 @@
 -- +goose Up
 
 -- HTTP requests by their idempotency keys, and the answers that they were given: package dedup/idempotency. A row says
--- nothing but that its key was seen, until it has a status: whoever locks it, or has the lease, runs the request. A row
--- whose time is over counts as none.
+-- nothing but that its key was seen, until it has a status: whoever locks it, or has the lease, runs the request. A
+-- row whose time is over counts as none.
 create table firstseen.idempotency (
     id          bytea primary key,          -- SHA-256 of whose key it is, of what route, and of the key
     key_hash    bytea not null,             -- SHA-256 of the key alone, which is kept nowhere

@@ -13,8 +13,9 @@ import (
 
 // The habit of most Go teams, and of the blog posts on the inbox pattern: kafka-go's Reader in a group, and for each
 // message one transaction that inserts the ID on conflict do nothing, runs the handler if the ID was new, and
-// commits; then the offset. The tuned peer is the same after somebody has measured it: a reader for each partition, and
-// offsets committed once a second, which redelivers more after a crash and is as safe, for the IDs are in Postgres.
+// commits; then the offset. The tuned peer is the same after somebody has measured it: a reader for each partition,
+// and offsets committed once a second, which redelivers more after a crash and is as safe, for the IDs are in
+// Postgres.
 
 func byHand(ctx context.Context, j job, p *progress) error { return readInGroup(ctx, j, p, 1, 0) }
 

@@ -66,7 +66,8 @@ func runExpert(ctx context.Context, j job, p *progress, transactions int32, add 
 	return client.CommitMarkedOffsets(ctx)
 }
 
-func handlePoll(ctx context.Context, pool *pgxpool.Pool, records []*kgo.Record, transactions int32, add effects) error {
+func handlePoll(ctx context.Context, pool *pgxpool.Pool, records []*kgo.Record,
+	transactions int32, add effects) error {
 	parts := map[int32][]*kgo.Record{}
 	for _, r := range records {
 		parts[r.Partition%transactions] = append(parts[r.Partition%transactions], r)
@@ -98,7 +99,8 @@ func handleSet(ctx context.Context, conn *pgx.Conn, records []*kgo.Record, add e
 		return err
 	}
 	var b pgx.Batch
-	if err := add(ctx, conn, &b, slices.DeleteFunc(messages, func(m identified) bool { return !first[m.id] })); err != nil {
+	if err := add(ctx, conn, &b,
+		slices.DeleteFunc(messages, func(m identified) bool { return !first[m.id] })); err != nil {
 		return err
 	}
 	b.Queue(`commit`)
@@ -125,8 +127,8 @@ func markNew(ctx context.Context, conn *pgx.Conn, messages []identified, isNew m
 }
 
 func copyEffects(ctx context.Context, conn *pgx.Conn, _ *pgx.Batch, messages []identified) error {
-	_, err := conn.CopyFrom(ctx, pgx.Identifier{"bench_effects"}, []string{"id", "payload"},
-		pgx.CopyFromSlice(len(messages), func(i int) ([]any, error) { return []any{messages[i].id, messages[i].Value}, nil }))
+	_, err := conn.CopyFrom(ctx, pgx.Identifier{"bench_effects"}, []string{"id", "payload"}, pgx.CopyFromSlice(
+		len(messages), func(i int) ([]any, error) { return []any{messages[i].id, messages[i].Value}, nil }))
 	return err
 }
 
@@ -139,10 +141,11 @@ func queueEffects(_ context.Context, _ *pgx.Conn, b *pgx.Batch, messages []ident
 
 func copyInboxAndEffects(ctx context.Context, conn *pgx.Conn, b *pgx.Batch, messages []identified) error {
 	columns := []string{"topic", "partition", "offset", "produced_at", "key", "payload", "id"}
-	_, err := conn.CopyFrom(ctx, pgx.Identifier{"bench_inbox"}, columns, pgx.CopyFromSlice(len(messages), func(i int) ([]any, error) {
-		m := messages[i]
-		return []any{m.Topic, m.Partition, m.Offset, m.Timestamp, m.Key, m.Value, m.id}, nil
-	}))
+	_, err := conn.CopyFrom(ctx, pgx.Identifier{"bench_inbox"}, columns, pgx.CopyFromSlice(len(messages),
+		func(i int) ([]any, error) {
+			m := messages[i]
+			return []any{m.Topic, m.Partition, m.Offset, m.Timestamp, m.Key, m.Value, m.id}, nil
+		}))
 	if err != nil {
 		return err
 	}

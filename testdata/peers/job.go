@@ -97,8 +97,8 @@ func (p *progress) isDone() bool {
 const patience = 5 * time.Second
 
 // awaitCommitted waits, off the clock, until the group's offsets have followed: clients commit them in the background,
-// and one that is closed too early gives some of them up. It is no error if they never follow: kafka-go may move offsets
-// back after a rebalance, and then those messages would be delivered again, in vain.
+// and one that is closed too early gives some of them up. It is no error if they never follow: kafka-go may move
+// offsets back after a rebalance, and then those messages would be delivered again, in vain.
 func (p *progress) awaitCommitted(ctx context.Context, j job) error {
 	client := &kafka.Client{Addr: kafka.TCP(j.Brokers...)}
 	request := &kafka.OffsetFetchRequest{GroupID: j.Group, Topics: map[string][]int{j.Topic: p.partitions()}}

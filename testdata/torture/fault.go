@@ -198,7 +198,8 @@ func pause(ctx context.Context, r *round) error {
 	r.operate(ctx, append([]string{"pause", "--why", "torture"}, what...)...)
 	sleep(ctx, r.between(2, 10))
 	resume := append([]string{"resume", "--why", "torture"}, what...)
-	for limit := time.Now().Add(commandLimit); time.Now().Before(limit); sleep(context.WithoutCancel(ctx), time.Second) {
+	limit := time.Now().Add(commandLimit)
+	for ; time.Now().Before(limit); sleep(context.WithoutCancel(ctx), time.Second) {
 		if _, err := r.command(context.WithoutCancel(ctx), resume...); err == nil {
 			return nil
 		}
@@ -215,7 +216,8 @@ func reload(ctx context.Context, r *round) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	ask, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/livez", 19_000+m.index), nil)
+	ask, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		fmt.Sprintf("http://127.0.0.1:%d/livez", 19_000+m.index), nil)
 	if err != nil {
 		return err
 	}
@@ -259,7 +261,8 @@ func redrive(ctx context.Context, r *round) error {
 }
 
 func look(ctx context.Context, r *round) error {
-	lines := []string{"status", "offsets show", "dead list", "inbox list --json", "size", "doctor", "conflicts list --json"}
+	lines := []string{"status", "offsets show", "dead list", "inbox list --json", "size",
+		"doctor", "conflicts list --json"}
 	r.operate(ctx, strings.Fields(lines[r.random.IntN(len(lines))])...)
 	return nil
 }

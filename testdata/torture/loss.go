@@ -53,13 +53,14 @@ type losing struct {
 	count *regexp.Regexp
 }
 
-// losings are tried in turn. netem delays packets, too. nft, for kernels without it, loses them where they arrive; what
-// is delayed then is what has to be sent again.
+// losings are tried in turn. netem delays packets, too. nft, for kernels without it, loses them where they arrive;
+// what is delayed then is what has to be sent again.
 var losings = []losing{
 	{"netem", "tc qdisc add dev lo root netem loss PERCENT% delay 1ms 2ms",
 		"tc qdisc del dev lo root", "tc -s qdisc show dev lo", regexp.MustCompile(`dropped (\d+)`)},
-	{"nft", `nft 'table inet torture { chain arriving { type filter hook input priority 0; iifname lo meta l4proto tcp ` +
-		`numgen random mod 100000 < PARTS counter drop; }; }'`,
+	{"nft",
+		`nft 'table inet torture { chain arriving { type filter hook input priority 0; iifname lo meta l4proto tcp ` +
+			`numgen random mod 100000 < PARTS counter drop; }; }'`,
 		"nft delete table inet torture", "nft list ruleset", regexp.MustCompile(`counter packets (\d+)`)},
 }
 

@@ -7,14 +7,14 @@
 // ledger table without any unique index, which handlers in SQL write to, knows what took effect. Of firstseen it
 // imports the kits alone that start Postgres and Kafka.
 //
-// Files in reading order: main.go, world.go (servers, schema, config), producer.go, member.go, fault.go, proxy.go, loss.go,
-// oracle.go.
+// Files in reading order: main.go, world.go (servers, schema, config), producer.go, member.go, fault.go, proxy.go,
+// loss.go, oracle.go.
 //
-// With -loss 2 it runs in a network namespace of its own, where two of a hundred packets are lost, all the time and on all
-// connections. That needs Linux, root or user namespaces, and netem or nft.
+// With -loss 2 it runs in a network namespace of its own, where two of a hundred packets are lost, all the time and on
+// all connections. That needs Linux, root or user namespaces, and netem or nft.
 //
-// Exit codes: 0 everything took effect once and in order, 1 it did not (each fault is listed), 2 it could not be run, 3 it
-// was skipped, for packets can't be lost here.
+// Exit codes: 0 everything took effect once and in order, 1 it did not (each fault is listed), 2 it could not be run,
+// 3 it was skipped, for packets can't be lost here.
 package main
 
 import (
@@ -50,11 +50,13 @@ func main() {
 	var o options
 	flag.StringVar(&o.firstseen, "firstseen", "bin/firstseen", "the program under test")
 	flag.DurationVar(&o.duration, "for", 30*time.Minute, "how long faults go on")
-	flag.DurationVar(&o.settle, "settle", 5*time.Minute, "how long it may stand still at the end before that is a fault")
+	flag.DurationVar(&o.settle, "settle", 5*time.Minute,
+		"how long it may stand still at the end before that is a fault")
 	flag.IntVar(&o.members, "members", 2, "members of the group")
 	flag.IntVar(&o.brokers, "brokers", 3, "brokers of the cluster")
 	flag.IntVar(&o.rate, "rate", 400, "messages a second")
-	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "of the order of faults; timing differs all the same")
+	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()),
+		"of the order of faults; timing differs all the same")
 	flag.StringVar(&o.dir, "dir", "", "for configs and logs; default a temporary directory, removed where all is well")
 	flag.StringVar(&o.report, "report", "", "file for the report as JSON")
 	flag.StringVar(&o.only, "only", "", "one fault's name: that one alone, again and again")

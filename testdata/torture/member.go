@@ -28,7 +28,8 @@ type member struct {
 }
 
 func newMember(w *world, i int) *member {
-	return &member{w: w, index: i, config: w.path(fmt.Sprintf("member-%d.yaml", i)), log: w.path(fmt.Sprintf("member-%d.log", i))}
+	return &member{w: w, index: i, config: w.path(fmt.Sprintf("member-%d.yaml", i)),
+		log: w.path(fmt.Sprintf("member-%d.log", i))}
 }
 
 // configure writes the member's config, with the log level of the day.
@@ -54,7 +55,8 @@ func (m *member) keep(ctx context.Context, r *report) {
 const endLimit = 60 * time.Second
 
 func (m *member) runOnce(ctx context.Context, r *report) {
-	p, err := child.Start(child.Spec{Path: m.w.o.firstseen, Args: []string{"run", "--config", m.config}, LogFile: m.log})
+	p, err := child.Start(child.Spec{Path: m.w.o.firstseen,
+		Args: []string{"run", "--config", m.config}, LogFile: m.log})
 	if err != nil {
 		r.fault("member %d does not start: %v", m.index, err)
 		return

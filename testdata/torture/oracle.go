@@ -71,7 +71,8 @@ func (r *report) memory(bytes int64) {
 func (r *report) print(w io.Writer) {
 	fmt.Fprintf(w, "seed %d, %.0f s: %d records of %d unique messages in Kafka, %d effects (%d by rerun)\n",
 		r.Seed, r.Seconds, r.Records, r.Unique, r.Effects, r.Reruns)
-	fmt.Fprintf(w, "%d lost, %d twice, %d out of order; peak memory of a member %d MiB\n", r.Lost, r.Twice, r.OutOfOrder, r.PeakMemory>>20)
+	fmt.Fprintf(w, "%d lost, %d twice, %d out of order; peak memory of a member %d MiB\n",
+		r.Lost, r.Twice, r.OutOfOrder, r.PeakMemory>>20)
 	if r.Packets > 0 {
 		fmt.Fprintf(w, "%d packets lost\n", r.Packets)
 	}
@@ -103,7 +104,8 @@ func mayDie(does string) bool {
 func (w *world) watchDead(ctx context.Context, r *report) {
 	seen := map[string]bool{}
 	for ; ctx.Err() == nil; sleep(ctx, 2*time.Second) {
-		rows, err := w.pool.Query(ctx, `select coalesce(raw_id, ''), reason, coalesce(error, ''), died_at::text from firstseen.dead_letters`)
+		rows, err := w.pool.Query(ctx,
+			`select coalesce(raw_id, ''), reason, coalesce(error, ''), died_at::text from firstseen.dead_letters`)
 		if err != nil {
 			continue
 		}
@@ -199,7 +201,8 @@ func readAll(ctx context.Context, addrs []string) (*truth, error) {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
 	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.ConsumeTopics(orders, wild), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxPartitionBytes(32<<20))
+		kgo.ConsumeTopics(orders, wild), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchMaxPartitionBytes(32<<20))
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +237,8 @@ func (t *truth) add(r *kgo.Record) {
 
 // judge holds the ledger against the truth.
 func (w *world) judge(ctx context.Context, truth *truth, r *report) error {
-	rows, err := w.pool.Query(ctx, `select handler, id, coalesce(key, ''), coalesce(n, 0) from torture.ledger order by seq`)
+	rows, err := w.pool.Query(ctx,
+		`select handler, id, coalesce(key, ''), coalesce(n, 0) from torture.ledger order by seq`)
 	if err != nil {
 		return err
 	}
@@ -286,7 +290,8 @@ func (w *world) compare(handler string, first map[string]place, effects map[stri
 			r.fault("%s: %s at %d@%d never took effect", handler, id, at.partition, at.offset)
 		case n > 1+more:
 			r.Twice++
-			r.fault("%s: %s at %d@%d took effect %s times, %d reruns were asked for", handler, id, at.partition, at.offset, strconv.Itoa(n), more)
+			r.fault("%s: %s at %d@%d took effect %s times, %d reruns were asked for",
+				handler, id, at.partition, at.offset, strconv.Itoa(n), more)
 		default:
 			r.Reruns += n - 1
 		}

@@ -31,7 +31,8 @@ const (
 )
 
 func newProducer(w *world, random *rand.Rand) (*producer, error) {
-	shared := []kgo.Opt{kgo.SeedBrokers(w.kafka.Addrs()...), kgo.RequiredAcks(kgo.AllISRAcks()), kgo.MaxBufferedBytes(256 << 20)}
+	shared := []kgo.Opt{kgo.SeedBrokers(w.kafka.Addrs()...), kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.MaxBufferedBytes(256 << 20)}
 	client, err := kgo.NewClient(append(shared, kgo.ProducerLinger(5*time.Millisecond))...)
 	if err != nil {
 		return nil, err

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// proxy stands between the members and Postgres. Silenced, it takes what is sent and hands nothing on, as a network that
-// loses packets does; nobody is told. Connections that met it stay dead, new ones pass once it is over.
+// proxy stands between the members and Postgres. Silenced, it takes what is sent and hands nothing on, as a network
+// that loses packets does; nobody is told. Connections that met it stay dead, new ones pass once it is over.
 type proxy struct {
 	listener net.Listener
 	target   string // host:port

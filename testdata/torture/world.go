@@ -21,8 +21,8 @@ import (
 	"github.com/firstseen/firstseen/dedup/deduptest/pgserver"
 )
 
-// The topics: orders have two handlers, one of which fails in all ways that there are; wild ones bring what no record should
-// hold, bombs among it.
+// The topics: orders have two handlers, one of which fails in all ways that there are; wild ones bring what no record
+// should hold, bombs among it.
 const (
 	orders           = "orders"
 	wild             = "wild"
