@@ -151,7 +151,6 @@ var arrayTypes = []struct {
 		func(b []byte) any { return timestampArray(b) }},
 }
 
-// kind is the array's place in arrayTypes.
 func (a *array) kind() int {
 	for i := range arrayTypes {
 		if arrayTypes[i].element == a.element {
@@ -161,10 +160,8 @@ func (a *array) kind() int {
 	panic(fmt.Sprintf("dedup: an array of type %d", a.element))
 }
 
-// oid is the array's type.
 func (a *array) oid() uint32 { return arrayTypes[a.kind()].oid }
 
-// parameter is the finished array as a parameter of pgx.
 func (a *array) parameter() any { return arrayTypes[a.kind()].parameter(a.bytes()) }
 
 // registerTypes teaches a connection the array parameters, and UUIDs, once.

@@ -22,7 +22,6 @@ type largeValue struct {
 // largeBytes is from where on a value is not copied.
 const largeBytes = 64 << 10
 
-// size is how many bytes there are.
 func (p *pieces) size() int { return len(p.buf) + p.outside }
 
 // reset lets go of all but a start.
@@ -30,7 +29,6 @@ func (p *pieces) reset(start string) {
 	p.buf, p.large, p.outside = append(p.buf[:0], start...), nil, 0
 }
 
-// all gives them in their order.
 func (p *pieces) all(yield func([]byte) bool) {
 	at := 0
 	for _, l := range p.large {

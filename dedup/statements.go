@@ -56,7 +56,6 @@ func (s *statement) size() (n int) {
 	return n
 }
 
-// parameters are those for pgx.
 func (s *statement) parameters() []any {
 	args := make([]any, len(s.args))
 	for i, arg := range s.args {

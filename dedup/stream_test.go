@@ -23,7 +23,6 @@ func largeMessage(size int) dedup.Message {
 		Headers: []dedup.Header{{Key: "small", Value: []byte{1}}, {Key: "large", Value: of('h')}, {Key: "null"}}}
 }
 
-// one is a batch of one message.
 func (s *stage) one(m *dedup.Message, lane uuid.UUID) *dedup.Batch {
 	return &dedup.Batch{Entries: []dedup.Entry{{Scope: s.scope, Message: m, Lane: lane}}}
 }

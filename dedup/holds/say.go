@@ -74,7 +74,6 @@ func (r *Registry) Run(ctx context.Context) {
 	}
 }
 
-// line is one line of the log.
 type line struct {
 	level   slog.Level
 	message string

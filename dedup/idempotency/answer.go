@@ -43,7 +43,6 @@ func keptHeaders(chosen []string) ([]string, error) {
 	return kept, nil
 }
 
-// pick is a copy of the headers that are named.
 func pick(h http.Header, names []string) http.Header {
 	picked := http.Header{}
 	for _, name := range names {

@@ -265,7 +265,6 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// each reads rows.
 func (l *killLoad) each(sql string, columns []any, do func()) {
 	l.t.Helper()
 	conn, err := pgx.Connect(l.t.Context(), l.server.DSN("postgres"))

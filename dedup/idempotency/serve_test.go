@@ -16,7 +16,6 @@ import (
 	"github.com/firstseen/firstseen/dedup/idempotency"
 )
 
-// inBothModes runs a test behind each middleware.
 func inBothModes(t *testing.T, test func(*testing.T, *stage, func(http.HandlerFunc) *service)) {
 	t.Run("in transaction", func(t *testing.T) { s := newStage(t); test(t, s, s.inTransaction) })
 	t.Run("claimed", func(t *testing.T) { s := newStage(t); test(t, s, s.claimed) })

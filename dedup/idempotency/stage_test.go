@@ -99,7 +99,6 @@ func (s *stage) serve(m *idempotency.Middleware, h http.HandlerFunc) *service {
 	return &service{s.t, server}
 }
 
-// effects is how often a request took effect.
 func (s *stage) effects() int { return count(s.t, s.db.Pool, "effects") }
 
 func (s *stage) records() int { return count(s.t, s.db.Pool, "firstseen.idempotency") }
@@ -126,7 +125,6 @@ func (s *stage) effect(r *http.Request) (id int64, err error) {
 // create is a handler that takes effect and answers 201.
 func (s *stage) create(w http.ResponseWriter, r *http.Request) { s.answer(w, r, http.StatusCreated) }
 
-// answer takes effect and answers so.
 func (s *stage) answer(w http.ResponseWriter, r *http.Request, status int) {
 	id, err := s.effect(r)
 	if err != nil {
@@ -210,7 +208,6 @@ func do(r *http.Request) (answer, error) {
 	return answer{response.StatusCode, response.Header, body.String()}, nil
 }
 
-// poolOf is a pool of so many connections.
 func (s *stage) poolOf(n int32) *pgxpool.Pool {
 	pool := deduptest.OpenPool(s.t, s.db.DSN, func(c *pgxpool.Config) { c.MaxConns = n })
 	return pool

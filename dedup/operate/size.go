@@ -244,7 +244,6 @@ cross join lateral (
 where c.relnamespace = (select oid from pg_namespace where nspname = $1) and c.relkind in ('r', 'S') and f.bytes is not null
 order by 1, 2`
 
-// relations lists the tables with their rows.
 func (in *Inbox) relations(ctx context.Context, tx pgx.Tx) ([]relation, error) {
 	relations, err := in.readRelations(ctx, tx)
 	for i := range relations {

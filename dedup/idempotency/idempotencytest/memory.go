@@ -39,7 +39,6 @@ func (m *Memory) now() time.Time {
 	return m.Now()
 }
 
-// finding is what a record says of a request.
 func (m *Memory) finding(r *record, e idempotency.Entry) idempotency.Finding {
 	switch now := m.now(); {
 	case r == nil:
