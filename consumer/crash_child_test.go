@@ -189,7 +189,6 @@ func (s *stage) startChild(m childMember) *childProcess {
 	return &childProcess{Process: p, t: s.t, log: log}
 }
 
-// signal sends the child a signal.
 func (p *childProcess) signal(sig syscall.Signal) {
 	p.t.Helper()
 	require.NoError(p.t, p.Signal(sig))
@@ -221,7 +220,6 @@ func (p *childProcess) awaitStopped() {
 	}, 30*time.Second, 10*time.Millisecond, "the child did not stop itself")
 }
 
-// logs gives what the child has logged.
 func (p *childProcess) logs() string {
 	p.t.Helper()
 	text, err := os.ReadFile(p.log)

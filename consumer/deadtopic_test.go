@@ -63,7 +63,6 @@ func (g *grave) run() (stop func(), log *heard) {
 	})), log
 }
 
-// unpublished is how many dead letters wait.
 func (g *grave) unpublished() int {
 	return g.count(`select count(*) from firstseen.dead_letters where published_at is null`)
 }
@@ -76,7 +75,6 @@ func (g *grave) died(n int) {
 	}, 30*time.Second, 20*time.Millisecond, "dead letters were not published")
 }
 
-// read reads the dead letter topic.
 func (g *grave) read() (records []*kgo.Record) {
 	g.t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(g.addr), kgo.ConsumeTopics(g.dead),

@@ -117,7 +117,6 @@ func (s *stage) begun() {
 	}, "not all partitions have a position")
 }
 
-// recordsTo makes n records with new IDs for one partition.
 func (s *stage) recordsTo(partition int32, n int) []*kgo.Record {
 	rs := s.records(n, 5)
 	for _, r := range rs {

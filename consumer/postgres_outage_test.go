@@ -30,7 +30,6 @@ func (s *stage) askEffects() (n int, ok bool) {
 	return n, err == nil
 }
 
-// awaitEffects waits until n messages took effect.
 func (s *stage) awaitEffects(n int, limit time.Duration) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {

@@ -91,7 +91,6 @@ func (p *pages) add(page replay.Page) {
 	p.of[page.Partition] = append(p.of[page.Partition], page)
 }
 
-// offsets are those of the messages of a partition.
 func (p *pages) offsets(partition int32) (offsets []int64) {
 	for _, page := range p.of[partition] {
 		for _, m := range page.Messages {

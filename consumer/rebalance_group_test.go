@@ -93,7 +93,6 @@ func (g *groupAdmin) awaitEmpty() {
 	}, 40*time.Second, 100*time.Millisecond, "the group did not give its members up")
 }
 
-// committed gives the group's offsets by partition.
 func (g *groupAdmin) committed() map[int32]int64 {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
@@ -110,7 +109,6 @@ func (g *groupAdmin) committed() map[int32]int64 {
 	return offsets
 }
 
-// reset sets the offsets of a group without members.
 func (g *groupAdmin) reset(to int64) {
 	g.s.t.Helper()
 	offsets := kadm.Offsets{}

@@ -123,7 +123,6 @@ func quick(addr, group string) consumer.Config {
 	}
 }
 
-// testLog is the environment variable that has tests log.
 const testLog = "FIRSTSEEN_TEST_LOG"
 
 // logger logs where testLog is set.

@@ -122,7 +122,6 @@ func (c *Consumer) topicStatus(list []holds.Hold) []TopicStatus {
 	return topics
 }
 
-// topicOf is the topic in a partition's name.
 func topicOf(partition string) string { return partition[:strings.LastIndexByte(partition, '/')] }
 
 // partitionStatus is a partition's, given its position and the committed offset.

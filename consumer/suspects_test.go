@@ -73,7 +73,6 @@ func (s *stage) rogues(n int, values map[int]string) {
 	consumertest.Produce(s.t, s.addr, rs...)
 }
 
-// consumerOf makes a consumer of one handler.
 func (s *stage) consumerOf(h handlers.BatchHandler,
 	change func(*consumer.Config, *handlers.Config)) *consumer.Consumer {
 	return s.consumer(func(cc *consumer.Config, hc *handlers.Config) {

@@ -93,7 +93,6 @@ func (s *stage) produceBatch(b kmsg.RecordBatch) {
 	require.NoError(s.t, refusal)
 }
 
-// configure sets the read topic's setting.
 func (s *stage) configure(name, value string) {
 	s.t.Helper()
 	s.admin(func(ctx context.Context, a *kadm.Client) error {

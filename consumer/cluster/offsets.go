@@ -64,7 +64,6 @@ func (c *Cluster) Offsets(ctx context.Context, group string, topics []string) ([
 	return found, errors.Join(faults...)
 }
 
-// orNone is the offset there, or -1.
 func orNone[K comparable](offsets map[K]int64, at K) int64 {
 	if offset, ok := offsets[at]; ok {
 		return offset

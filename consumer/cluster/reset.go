@@ -135,7 +135,6 @@ func (c *Cluster) find(ctx context.Context, topic string, place replay.Place) (m
 	return r.Find(ctx, topic, place)
 }
 
-// topicID is the topic's as it is now.
 func (c *Cluster) topicID(ctx context.Context, topic string) (id uuid.UUID, err error) {
 	err = c.patiently(ctx, func() error {
 		found, err := c.wire.Metadata(ctx, []string{topic})

@@ -60,7 +60,6 @@ func ParsePlace(text string, now time.Time) (Place, error) {
 
 func (p Place) String() string { return p.text }
 
-// isOffset says that the place is an offset by number.
 func (p Place) isOffset() bool { return p.text != "" && p.start == "" && p.time.IsZero() }
 
 // Find finds a place in each of a topic's partitions. An offset is given back for each as it is, whether it is there

@@ -217,7 +217,6 @@ func (j *job) read(ctx context.Context) error {
 	return nil
 }
 
-// left are the ranges that are not done.
 func left(r *operate.Replay) (ranges []Range) {
 	for _, at := range r.Ranges {
 		if at.Left() > 0 {
@@ -268,7 +267,6 @@ func (j *job) snapshot() Result {
 	return now
 }
 
-// asked is how a replay was asked for.
 func (c *Config) asked(p *handlers.Processor) string {
 	partitions := "all partitions"
 	if c.Partitions != nil {

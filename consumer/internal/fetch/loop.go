@@ -109,7 +109,6 @@ func (l *loop) enter(size int) error {
 	return l.room.Begin(l.Ctx, size)
 }
 
-// fetch sends a request and delivers the answer.
 func (l *loop) fetch(maxBytes int32) error {
 	parts, all := l.wanted(0)
 	if len(parts) == 0 { // others have taken memory meanwhile
@@ -160,7 +159,6 @@ func (l *loop) idle() {
 	}
 }
 
-// reads says whether the loop reads a partition.
 func (l *loop) reads(p *Partition) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

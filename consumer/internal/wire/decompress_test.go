@@ -24,7 +24,6 @@ func (d *decompressor) drain(payload []byte, codec kgo.CompressionCodecType) (in
 	return s.rest()
 }
 
-// decompress reads all that comes out of a payload.
 func (d *decompressor) decompress(payload []byte, codec kgo.CompressionCodecType) (out []byte, err error) {
 	s, err := d.open(payload, codec, &Room{free: 1 << 30})
 	if err != nil {

@@ -52,7 +52,6 @@ func (w *Client) ListRecords(ctx context.Context, parts []TopicPartition, timest
 	return found, nil
 }
 
-// ledPartition is a partition with the epoch of its leader.
 type ledPartition struct {
 	TopicPartition
 	epoch int32

@@ -153,7 +153,6 @@ func (d *recordDecoder) read(b *batch) error {
 	return nil
 }
 
-// faultOf says what is wrong with a batch.
 func faultOf(b *batch, err error) error {
 	for _, known := range []error{errNoRoom, errTooLarge, kerr.CorruptMessage} {
 		if errors.Is(err, known) {

@@ -15,7 +15,6 @@ type fetchResponse struct {
 	partitions []partitionResponse
 }
 
-// partitionResponse is one partition of a Fetch response.
 type partitionResponse struct {
 	topic         string    // up to version 12
 	topicID       uuid.UUID // from version 13 on

@@ -149,7 +149,6 @@ func (r *Room) Release(n int) {
 	r.used -= n
 }
 
-// allocate gives the buffer for an answer.
 func (r *Room) allocate(size int) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
