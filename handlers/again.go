@@ -32,7 +32,6 @@ type repeatError struct{ err error }
 func (e *repeatError) Error() string { return e.err.Error() }
 func (e *repeatError) Unwrap() error { return e.err }
 
-// messageOf is one message for one handler.
 type messageOf struct {
 	scope int32
 	id    uuid.UUID

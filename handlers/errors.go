@@ -134,7 +134,6 @@ func clip(err error) string {
 	return text
 }
 
-// handlerError says which handler failed.
 type handlerError struct {
 	Handler string
 	Err     error

@@ -86,7 +86,6 @@ func (l *loan) take(ctx context.Context, n int) error {
 	return err
 }
 
-// give gives all of it back.
 func (l *loan) give() {
 	if l.account != nil {
 		l.account.Give(l.bytes)

@@ -27,14 +27,12 @@ type paused struct {
 
 func (p *pauses) get() *paused { return p.now.Load() }
 
-// has says whether any of these is paused.
 func (p *paused) has(what ...dedup.Pause) bool {
 	return slices.ContainsFunc(p.list, func(at dedup.Pause) bool {
 		return slices.ContainsFunc(what, func(w dedup.Pause) bool { return same(at, w) })
 	})
 }
 
-// same says whether two pauses are of the same thing.
 func same(a, b dedup.Pause) bool {
 	return a.Kind == b.Kind && a.Topic == b.Topic && a.Partition == b.Partition && a.Handler == b.Handler
 }
@@ -51,7 +49,6 @@ func (p *Processor) Paused(topic string, partition int32) (is bool, changed <-ch
 		dedup.Pause{Kind: dedup.PausePartition, Topic: topic, Partition: partition}), now.changed
 }
 
-// rests says whether a handler is paused.
 func (p *Processor) rests(target *registered) bool {
 	now := p.pauses.get()
 	return len(now.list) > 0 && now.has(dedup.Pause{Kind: dedup.PauseHandler, Handler: target.name})

@@ -16,10 +16,8 @@ type call struct {
 // stretch is entries from one to before another, by their places.
 type stretch struct{ from, to int }
 
-// size counts the messages.
 func (c *call) size() int { return c.before(len(c.entries)) }
 
-// before counts those that come before an entry.
 func (c *call) before(entry int) (n int) {
 	for _, s := range c.stretches {
 		n += max(0, min(s.to, entry)-s.from)

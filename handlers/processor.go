@@ -34,7 +34,6 @@ func (p *Processor) Process(ctx context.Context, b Batch) (Result, error) {
 	return result, err
 }
 
-// targets are the handlers of messages of one topic.
 func (p *Processor) targets(ms []dedup.Message) ([]*registered, error) {
 	if len(ms) == 0 {
 		return nil, nil

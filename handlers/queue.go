@@ -132,7 +132,6 @@ func (p *pipeline) queue(h Queued, ms []dedup.Message) (err error) {
 	return nil
 }
 
-// send sends the pipeline and reads the answers.
 func (p *pipeline) send(ctx context.Context, tx pgx.Tx) (kept int, err error) {
 	if p.batch.Len() == 0 {
 		return 0, nil

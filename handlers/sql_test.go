@@ -227,7 +227,6 @@ func TestSQLFunctionIsOneStatementABatch(t *testing.T) {
 	require.Equal(t, 500, rows, fmt.Sprint(h))
 }
 
-// countingTx counts the statements that go through Exec.
 type countingTx struct {
 	pgx.Tx
 	statements int

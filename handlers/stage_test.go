@@ -36,7 +36,6 @@ type stage struct {
 // log keeps what was logged.
 type log struct{ deduptest.Log }
 
-// lines are those of a level.
 func (l *log) lines(level slog.Level) (lines []string) {
 	for line := range strings.Lines(l.String()) {
 		if strings.Contains(line, " level="+level.String()+" ") {

@@ -167,14 +167,12 @@ func (t *telemetry) left(target *registered, handled, dead int) {
 	}
 }
 
-// failed counts failed tries.
 func (t *telemetry) failed(target *registered, failed tries) {
 	for reason, n := range failed {
 		t.failures.Add(context.Background(), int64(n), byReason(target, reason)...)
 	}
 }
 
-// died counts the dead letters among entries.
 func (t *telemetry) died(target *registered, entries []dedup.Entry) {
 	reasons := map[string]int64{}
 	for i := range entries {
