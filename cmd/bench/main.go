@@ -42,7 +42,6 @@ func main() {
 	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// execute runs one command line and gives its exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	cmd := newBench()
 	cmd.SetArgs(args)
@@ -61,7 +60,6 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitFailure
 }
 
-// usageError is a wrong command line.
 type usageError struct{ error }
 
 func newBench() *cobra.Command {

@@ -53,7 +53,6 @@ Exit codes:
   4  the worst finding is a warning
   5  the worst finding is a fault, a faulty config or a server that does not answer among them`
 
-// doctorCommand is its command line.
 type doctorCommand struct {
 	inspected
 	only      []string

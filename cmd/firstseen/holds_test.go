@@ -230,7 +230,6 @@ func (w *waiting) requireTold(places map[string]*holds.Place) {
 	}
 }
 
-// logged says whether the log has a line with a text and a code.
 func (w *waiting) logged(text, code string) bool {
 	for line := range strings.Lines(w.log.String()) {
 		if strings.Contains(line, text) && strings.Contains(line, "hold="+code+" ") {

@@ -38,7 +38,6 @@ func newInbox() *cobra.Command {
 	return cmd
 }
 
-// statusFlag is one of operate.Statuses.
 type statusFlag operate.Status
 
 func (s *statusFlag) String() string { return string(*s) }

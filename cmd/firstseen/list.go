@@ -95,7 +95,6 @@ func (p *pageFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// filterFlags are a operate.Filter on the command line.
 type filterFlags struct {
 	filter       operate.Filter
 	key          string
@@ -152,7 +151,6 @@ func parseIDs(cmd *cobra.Command, given []string) (ids []uuid.UUID, err error) {
 // parseTime reads a time, or a duration before now. Times without a zone are UTC, as they are printed.
 func parseTime(text string, now time.Time) (time.Time, error) { return argtext.Time(text, now) }
 
-// messagesJSON is a page of messages, whole.
 func messagesJSON(found []operate.Listed, next operate.Cursor) any {
 	return view.MessagesOf(found, next, view.Whole)
 }

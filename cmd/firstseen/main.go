@@ -53,7 +53,6 @@ func main() {
 	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// execute runs one command line and gives its exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(args)
@@ -100,7 +99,6 @@ Exit codes:
 	return root
 }
 
-// usageError is a wrong command line.
 type usageError struct{ text string }
 
 func (e *usageError) Error() string { return e.text }

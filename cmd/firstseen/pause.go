@@ -66,7 +66,6 @@ handled in order, before later messages of the same key, and with all attempts b
 	return cmd
 }
 
-// newPausing is the verb with a subcommand for each kind.
 func newPausing(i *inspected, v pausing) *cobra.Command {
 	cmd := &cobra.Command{Use: v.verb, Args: onlySubcommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}

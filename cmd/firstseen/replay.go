@@ -68,7 +68,6 @@ remembers a million new IDs: where there are more, copies far apart may count as
 Exit codes: 0 done, also when it was done before, 1 it failed, 2 wrong usage or config, 3 interrupted by a signal: the same
 command goes on.`
 
-// replayCommand is the command's line.
 type replayCommand struct {
 	clusterOf
 	from, to      string

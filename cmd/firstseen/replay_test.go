@@ -14,7 +14,6 @@ import (
 	"github.com/firstseen/firstseen/consumer/consumertest"
 )
 
-// file is a config file of the shop.
 func (s *shop) file() string {
 	s.t.Helper()
 	path := filepath.Join(s.t.TempDir(), "firstseen.yaml")
@@ -30,7 +29,6 @@ func (s *shop) run(code int, args ...string) (stdout, stderr string) {
 	return stdout, stderr
 }
 
-// runJSON is run with --json.
 func (s *shop) runJSON(code int, args ...string) (out map[string]any) {
 	s.t.Helper()
 	stdout, _ := s.run(code, append(args, "--json")...)

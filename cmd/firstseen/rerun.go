@@ -35,7 +35,6 @@ What was done is kept in the table audit, with --why and --actor, and ` + "`firs
 Exit codes: 0 done, or shown without --yes, 1 it failed or no message matches, 2 wrong usage or config. After a failure the
 messages that were counted before it are done.`
 
-// rerunFlags are a operate.RerunFilter on the command line.
 type rerunFlags struct {
 	filterFlags
 	partition, from, to int64

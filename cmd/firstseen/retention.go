@@ -272,7 +272,6 @@ func printRefused(out io.Writer, p retention.Plan) error {
 	return err
 }
 
-// report prints what a run deleted, and kept.
 func (k *keeping) report(cmd *cobra.Command, d retention.Done, forced bool, err error) error {
 	out := cmd.OutOrStdout()
 	done := fmt.Sprintf("%s IDs forgotten, %s of the inbox dropped (%s)",

@@ -137,7 +137,6 @@ func capped(n int64, b *operate.Backlog) string {
 	return text
 }
 
-// ago is how long before now something was.
 func ago(at, now time.Time) string {
 	if at.IsZero() {
 		return "-"

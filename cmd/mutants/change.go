@@ -37,7 +37,6 @@ func (p *place) UnmarshalText(text []byte) error {
 	return err
 }
 
-// span is a part of a file.
 type span struct{ From, To place }
 
 func (s span) has(p place) bool { return s.From.compare(p) <= 0 && p.compare(s.To) <= 0 }

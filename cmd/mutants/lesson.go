@@ -120,7 +120,6 @@ func (l *lessons) learn(ctx context.Context, ts tests, about string, servers []*
 
 var testFunc = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 
-// names gives those of the tests.
 func (ts tests) names() (names []string, err error) {
 	files, err := filepath.Glob(filepath.Join(ts.pkg, "*_test.go"))
 	if err != nil {
@@ -179,7 +178,6 @@ func readProfile(profile string) (runs, all map[string][]span) {
 
 const module = "github.com/firstseen/firstseen"
 
-// packageOf is the directory of a target.
 func packageOf(target string) string {
 	if isSQL(target) {
 		return target

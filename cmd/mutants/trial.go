@@ -24,7 +24,6 @@ type trial struct {
 	servers []*server
 }
 
-// choose takes those that are asked for.
 func (t *trial) choose(all []change) (chosen []change) {
 	var named []change
 	for _, c := range all {

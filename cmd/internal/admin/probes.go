@@ -18,7 +18,6 @@ type Probe struct {
 	Reason string `json:"reason" doc:"Why it is so, in words."`
 }
 
-// answerProbe says 200 or 503, and why.
 func answerProbe(w http.ResponseWriter, ok bool, reason string) {
 	status, answer := http.StatusOK, Probe{"ok", reason}
 	if !ok {

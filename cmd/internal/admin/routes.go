@@ -33,7 +33,6 @@ func remove(path, name, summary string) huma.Operation {
 	return op
 }
 
-// addOperations are the API.
 func addOperations(api huma.API) {
 	addProbe[Probe](api, "/livez")
 	addProbe[Probe](api, "/readyz")

@@ -5,7 +5,6 @@ import (
 	"time"
 )
 
-// memoryBuffer is the buffer's budget in the suite memory.
 const memoryBuffer = 16 << 20
 
 // slowBatch is what a batch takes longer on a slow database: the buffer is full all the time.

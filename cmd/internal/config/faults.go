@@ -50,7 +50,6 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// list is the faults in one line.
 func (e *Error) list() string {
 	texts := make([]string, len(e.Faults))
 	for i, f := range e.Faults {

@@ -144,7 +144,6 @@ func (h Handler) registration(
 	return r, err
 }
 
-// webhooks are the handlers that are webhooks, by name.
 func (c Config) webhooks() map[string]Webhook {
 	found := map[string]Webhook{}
 	for _, t := range c.Topics {

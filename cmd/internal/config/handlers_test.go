@@ -12,7 +12,6 @@ import (
 	"github.com/firstseen/firstseen/handlers"
 )
 
-// withTopics is the minimal config with other topics.
 func withTopics(topics string) string {
 	at := strings.Index(minimal, "topics:")
 	return minimal[:at] + "topics: " + topics + "\n"

@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// key is one key that a config may have.
 type key struct {
 	path    string // as in postgres.dsn; topics[].name within lists
 	section bool   // has keys of its own
@@ -87,7 +86,6 @@ func each(v reflect.Value, path string, do func(path string, v reflect.Value)) {
 	}
 }
 
-// isSections says whether a type is a list of sections.
 func isSections(t reflect.Type) bool {
 	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct
 }

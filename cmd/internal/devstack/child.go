@@ -133,7 +133,6 @@ func bySignal(err error) bool {
 	return errors.As(err, &exit) && !exit.Exited()
 }
 
-// ending says in words how a process ended.
 func ending(err error) string {
 	switch {
 	case err == nil:

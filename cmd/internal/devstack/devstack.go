@@ -101,7 +101,6 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// say writes one line for a person.
 func say(w io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, format+"\n", args...)
 }

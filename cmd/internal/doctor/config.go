@@ -76,7 +76,6 @@ func configLoads(_ context.Context, p *target, r *report) error {
 	return nil
 }
 
-// secretFilesOf lists the files that hold secrets.
 func secretFilesOf(c *config.Config, file string) []string {
 	names := []string{c.Postgres.DSNFile, c.Kafka.SASL.PasswordFile, c.Kafka.TLS.KeyFile, c.HTTP.KeyFile,
 		c.HTTP.ReadTokenFile, c.HTTP.WriteTokenFile}

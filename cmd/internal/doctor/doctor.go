@@ -147,7 +147,6 @@ func (r *report) advise(level Level, do, format string, args ...any) {
 	r.found[len(r.found)-1].Do = do
 }
 
-// notChecked says that a part could not be looked at.
 func (r *report) notChecked(why error) {
 	r.found = append(r.found, Finding{Level: Info, Seen: "not checked: " + explained(why), Do: advice(why)})
 }
@@ -193,7 +192,6 @@ func (r *report) findings(c *Check) []Finding {
 	return notOK
 }
 
-// errSlow says that a check took too long.
 type errSlow struct{ limit time.Duration }
 
 func (e errSlow) Error() string { return fmt.Sprintf("it took longer than %s", e.limit) }

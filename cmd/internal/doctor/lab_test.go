@@ -143,7 +143,6 @@ func (l *lab) healthy() {
 	*l = lab{t: l.t, db: l.db, fake: l.fake, cfg: l.cfg, scope: l.scope}
 }
 
-// check makes one check on the lab as it is.
 func (l *lab) check(c *Check) []Finding {
 	cfg := l.cfg
 	cfg.Topics = append([]config.Topic(nil), l.cfg.Topics...)

@@ -280,7 +280,6 @@ func query[T any](ctx context.Context, p *target, sql string, args ...any) ([]T,
 	return lookAll(ctx, p, nil, pgx.RowToStructByPos[T], sql, args...)
 }
 
-// one reads one row.
 func one[T any](ctx context.Context, p *target, sql string, args ...any) (found T, err error) {
 	rows, err := query[T](ctx, p, sql, args...)
 	if err == nil && len(rows) != 1 {
@@ -292,7 +291,6 @@ func one[T any](ctx context.Context, p *target, sql string, args ...any) (found 
 	return rows[0], nil
 }
 
-// texts reads rows of one text.
 func texts(ctx context.Context, p *target, sql string, args ...any) ([]string, error) {
 	return lookAll(ctx, p, nil, pgx.RowTo[string], sql, args...)
 }

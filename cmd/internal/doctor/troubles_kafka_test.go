@@ -191,7 +191,6 @@ func (l *lab) deny() {
 	})
 }
 
-// within is a trouble with a time limit.
 func (tr trouble) within(d time.Duration) trouble {
 	return trouble{tr.level, tr.seen, func(l *lab) { tr.make(l); l.target = func(p *target) { p.Timeout = d } }}
 }

@@ -184,7 +184,6 @@ func (l *lab) bouncer() {
 	l.also(func(c *config.Config) { c.Postgres.DSN = config.Secret(b.DSN) })
 }
 
-// roleSetting is a trouble of a setting that the role has.
 func roleSetting(level Level, seen, setting, value string) trouble {
 	return trouble{level, seen, func(l *lab) {
 		l.sql(fmt.Sprintf(`alter role postgres set %s = '%s'`, setting, value))
@@ -200,7 +199,6 @@ func table(level Level, seen, broken, mended string) trouble {
 	}}
 }
 
-// under is a trouble with other limits.
 func (tr trouble) under(change func(*limits)) trouble {
 	return trouble{tr.level, tr.seen, func(l *lab) { l.limits = change; tr.make(l) }}
 }
@@ -491,7 +489,6 @@ var storedTroubles = map[string][]trouble{
 	},
 }
 
-// on is a trouble in another database of the server.
 func (tr trouble) on(database string) trouble {
 	return trouble{tr.level, tr.seen, func(l *lab) {
 		tr.make(l)

@@ -70,7 +70,6 @@ func values(i *instruments.Instrument) (vs []attribute.KeyValue) {
 	return vs
 }
 
-// metricsPage is docs/METRICS.md.
 func metricsPage(t *testing.T) string {
 	var page strings.Builder
 	page.WriteString(metricsIntro)

@@ -132,7 +132,6 @@ func (t *Telemetry) trace(ctx context.Context, env environ, about *resource.Reso
 	return nil
 }
 
-// stopLimit is how long Stop may take.
 const stopLimit = 5 * time.Second
 
 // Stop sends what was not sent yet, in bounded time, and ends everything.

@@ -22,7 +22,6 @@ type Progress struct {
 	told  time.Time                // the last line
 }
 
-// progressEvery is the time between two lines.
 const progressEvery = 5 * time.Second
 
 // NewProgress is for a topic's offsets: a bar where out is a terminal.

@@ -60,7 +60,6 @@ func storedMessage(m *operate.Stored, inbox, handler string) Message {
 		Attempts: m.Attempts, Reason: OrNull(m.Reason), Error: OrNull(m.Error), Bytes: storedBytes(c)}
 }
 
-// storedBytes is the size of a message as it is stored.
 func storedBytes(m *dedup.Message) int {
 	return len(m.Key) + len(m.Value) + len(dedup.AppendHeaders(nil, m.Headers))
 }
