@@ -251,7 +251,6 @@ func login(t *testing.T, db *deduptest.DB, member string) *pgxpool.Pool {
 	return deduptest.OpenPool(t, loginDSN(t, db, member), nil)
 }
 
-// loginDSN makes a login that is a member of a role.
 func loginDSN(t *testing.T, db *deduptest.DB, member string) string {
 	t.Helper()
 	name := "login_" + uuid.NewString()[:8]
