@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -81,15 +82,18 @@ func (g *grave) read() (records []*kgo.Record) {
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	require.NoError(g.t, err)
 	defer client.Close()
-	for {
-		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-		fetches := client.PollFetches(ctx)
-		cancel()
-		if fetches.NumRecords() == 0 {
-			return records
-		}
-		records = append(records, fetches.Records()...)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
+	defer cancel()
+	there := 0
+	g.admin(func(ctx context.Context, a *kadm.Client) error {
+		ends, err := a.ListEndOffsets(ctx, g.dead)
+		ends.Each(func(o kadm.ListedOffset) { there += int(max(0, o.Offset)) })
+		return err
+	})
+	for len(records) < there && ctx.Err() == nil {
+		records = append(records, client.PollFetches(ctx).Records()...)
 	}
+	return records
 }
 
 // failure is what the handler's error is kept as.

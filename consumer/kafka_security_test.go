@@ -6,6 +6,8 @@ import (
 	"crypto/x509"
 	"log/slog"
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +27,7 @@ import (
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/dedup/holds"
 )
 
 const user, password = "firstseen", "correct horse"
@@ -124,8 +127,12 @@ func TestBrokerAuthenticatesTheConsumer(t *testing.T) {
 					}))
 				}
 				book, stop := with("wrong")
-				// kfake says no by hanging up
-				s.logged(book, slog.LevelError, "Kafka does not answer", "reason", "EOF")
+				s.logged(book, slog.LevelError, "Kafka does not answer")
+				s.eventually(func() bool {
+					return slices.ContainsFunc(s.latest.Status().Holds, func(h holds.Hold) bool {
+						return strings.Contains(h.Reason, "EOF")
+					})
+				}, "kfake says no by hanging up")
 				began := time.Now()
 				stop()
 				require.Less(t, time.Since(began), time.Minute)

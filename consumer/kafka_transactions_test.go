@@ -135,7 +135,7 @@ func (s *stage) surviving() (records []*kgo.Record) {
 	require.NoError(s.t, err)
 	defer client.Close()
 	for {
-		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		fetches := client.PollFetches(ctx)
 		cancel()
 		if fetches.NumRecords() == 0 {
