@@ -20,7 +20,6 @@ import (
 	"github.com/firstseen/firstseen/cmd/internal/terminal"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
-	"github.com/firstseen/firstseen/migrations"
 	"github.com/firstseen/firstseen/migrations/dial"
 )
 
@@ -38,12 +37,8 @@ type inspected struct {
 }
 
 func (i *inspected) addFlags(cmd *cobra.Command) {
+	i.target.addFlags(cmd)
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&i.file, "config", "",
-		"config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
-	flags.StringVar(&i.dsn, "dsn", "", "connection `string`, instead of the config's")
-	flags.StringVar(&i.schema, "schema", "",
-		"`name` of the schema, instead of the config's (default "+migrations.DefaultSchema+")")
 	flags.StringVar(&i.inbox, "inbox", "",
 		"`name` of the inbox (default: the config's inbox or group, or the only one there is)")
 	flags.BoolVar(&i.json, "json", false, "print JSON")

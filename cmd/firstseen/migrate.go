@@ -42,14 +42,18 @@ func newMigrate() *cobra.Command {
 		Args: onlySubcommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	t.addFlags(cmd)
+	cmd.AddCommand(newMigrateUp(t), newMigrateStatus(t), newMigrateDown(t), newMigratePrint(t))
+	return cmd
+}
+
+func (t *target) addFlags(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&t.file, "config", "",
 		"config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
 	flags.StringVar(&t.dsn, "dsn", "", "connection `string`, instead of the config's")
 	flags.StringVar(&t.schema, "schema", "",
 		"`name` of the schema, instead of the config's (default "+migrations.DefaultSchema+")")
-	cmd.AddCommand(newMigrateUp(t), newMigrateStatus(t), newMigrateDown(t), newMigratePrint(t))
-	return cmd
 }
 
 // load gives the database to migrate.
