@@ -51,10 +51,6 @@ func (s *Store) ClaimLanes(ctx context.Context, handler string, limit int, lease
 	return claims, nil
 }
 
-// idleLimit has Postgres end the transaction of a process that has stopped. Nobody waits for it as a partition's new
-// owner waits for the old one's, who would end it.
-const idleLimit = `select set_config('idle_in_transaction_session_timeout', $1, true)`
-
 // LoadBytes is what LoadLanes reads of keys, headers and payloads at most, where nothing less is asked for.
 const LoadBytes = 16 << 20
 
@@ -99,7 +95,8 @@ func (s *Store) loadLanes(ctx context.Context, claims []Claim, each, bytes, cont
 		handler: handlertx.New(session.Role), lanes: claims}
 	q := &pgx.Batch{}
 	q.BeginTx(db.Pinned)
-	q.Queue(idleLimit, strconv.FormatInt(s.cfg.IdleAfter.Milliseconds(), 10))
+	// Nobody waits for the transaction of a process that has stopped, as a partition's new owner does, who would end it.
+	q.Queue(db.IdleSQL, strconv.FormatInt(s.cfg.IdleAfter.Milliseconds(), 10))
 	q.Queue(s.db.SQL(loadLanesSQL), append(claimColumns(claims), each, bytes, content)...).
 		Query(func(rows pgx.Rows) error { return tx.readLanes(rows, claims) })
 	q.Queue(savepoint.Keep())

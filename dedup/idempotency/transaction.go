@@ -39,9 +39,6 @@ type transaction struct {
 	session *session.Session
 }
 
-// idleSQL has Postgres end the session of a process that was lost without a word.
-const idleSQL = `select set_config('idle_in_transaction_session_timeout', $1, true)`
-
 // begin opens a transaction in which a handler may take work for, in one round trip, and with a key (nil: none) claims
 // that. Where it is not to be had there is no transaction, and found says why.
 func (p *Postgres) begin(ctx context.Context, e *Entry,
@@ -56,7 +53,7 @@ func (p *Postgres) begin(ctx context.Context, e *Entry,
 		q.Queue(`commit and chain`)
 		p.queueClaim(q, *e, nil, ttl, &r)
 	}
-	q.Queue(idleSQL, strconv.FormatInt(work.Milliseconds()+1000, 10))
+	q.Queue(db.IdleSQL, strconv.FormatInt(work.Milliseconds()+1000, 10))
 	q.Queue(savepoint.Keep())
 	err = p.ask(ctx, func(ctx context.Context) error { return t.open(ctx, p, q) })
 	if err == nil && (e == nil || r.fence != nil) {

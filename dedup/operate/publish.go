@@ -118,7 +118,7 @@ order by u.ordinal`
 func (in *Inbox) takeUnpublished(ctx context.Context, tx pgx.Tx,
 	limit time.Duration) ([]unpublished, []DeadLetter, error) {
 	idle := strconv.FormatInt((limit + 5*time.Second).Milliseconds(), 10)
-	if _, err := tx.Exec(ctx, `select set_config('idle_in_transaction_session_timeout', $1, true)`, idle); err != nil {
+	if _, err := tx.Exec(ctx, db.IdleSQL, idle); err != nil {
 		return nil, nil, err
 	}
 	rows, err := tx.Query(ctx, in.db.SQL(takeUnpublishedSQL), in.db.Inbox, chunkRows)

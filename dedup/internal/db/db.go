@@ -95,6 +95,10 @@ func (d *DB) InLongTx(ctx context.Context, f func(context.Context, pgx.Tx) error
 	return d.InTxWithin(ctx, longLimit, f)
 }
 
+// IdleSQL has Postgres end the session of a transaction, whose process was lost without a word, once it has had no
+// statement for $1 milliseconds, a text.
+const IdleSQL = `select set_config('idle_in_transaction_session_timeout', $1, true)`
+
 // InTxWithin does something in a transaction within a time limit. Where the connection falls silent Postgres ends the
 // transaction a moment later: what it has inserted others would wait for, until the server's kernel gives it up.
 func (d *DB) InTxWithin(ctx context.Context, limit time.Duration, f func(context.Context, pgx.Tx) error) error {
