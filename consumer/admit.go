@@ -4,11 +4,12 @@ import (
 	"fmt"
 
 	"github.com/firstseen/firstseen/consumer/internal/holding"
-	"github.com/firstseen/firstseen/consumer/internal/wait"
+	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
-// obstacle is what keeps the worker from its next batch, as a function that waits until it is gone, or the session
-// over; nil: nothing does.
+// obstacle returns a function that waits until the worker may begin its next batch, or the session is over; nil: it
+// may begin now.
 func (w *worker) obstacle() (wait func()) {
 	paused, _ := w.session.c.processor.Paused(w.partition.Topic, w.partition.Partition)
 	switch {
@@ -47,10 +48,25 @@ func (w *worker) waitForRoom() {
 		w.partition.WaitFor(holding.As(HeldMaxParked, fmt.Errorf("%d messages are parked or more, at most %d may be",
 			w.parked.N, w.parked.Most)))
 		w.yield()
-		if !wait.Sleep(w.session.ctx, holding.ParkedCheck) {
+		if !wait.Sleep(w.session.ctx, dedup.ParkedCheck) {
 			return
 		}
 	}
 	w.tellProgress()
+	w.resume()
+}
+
+// waitForFormat waits until the first record that is left can be decoded. It is tried without a slot: who waits for a
+// registry must not keep the others from Postgres. What was fetched is given up where others need the room.
+func (w *worker) waitForFormat() {
+	s := w.session
+	for retry := wait.NewBackoff(); w.unready != nil && s.ctx.Err() == nil; {
+		first := w.unread.Records[0]
+		w.partition.WaitFor(w.unready, "offset", first.Offset)
+		w.yield()
+		if wait.Sleep(s.ctx, retry.Next()) && !w.yielded {
+			_, w.unready = w.partition.Message(s.ctx, first)
+		}
+	}
 	w.resume()
 }

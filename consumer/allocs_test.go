@@ -12,6 +12,7 @@ import (
 	"github.com/firstseen/firstseen/consumer/internal/wire/wiretest"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/identity"
+	"github.com/firstseen/firstseen/dedup/memory"
 )
 
 // pipe takes record sets the way from the decoder through a partition's buffer to its worker's messages.
@@ -28,7 +29,8 @@ func newPipe(t testing.TB) *pipe {
 	require.NoError(t, err)
 	topic := Topic{Name: "orders", Identity: rule}
 	return &pipe{t: t, wire: wire.New(nil, nil, "", 0), worker: &worker{partition: fetch.NewPartition(
-		wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, topic.message())}}
+		wire.TopicPartition{Topic: "orders", Partition: 3}, wire.Topic{}, topic.message()),
+		session: &session{ctx: t.Context(), c: &Consumer{memory: memory.New(1 << 30)}}}}
 }
 
 func (p *pipe) messages(set []byte) []dedup.Message {
@@ -42,8 +44,10 @@ func (p *pipe) messages(set []byte) []dedup.Message {
 	p.claims = d.Costs.Total()
 	buffer.Add(&d)
 	defer buffer.Done(d.Next)
-	p.worker.messages = nil
-	p.worker.decode(buffer.Take(len(d.Records), 1<<30).Records)
+	p.worker.messages, p.worker.unread = nil, buffer.Take(len(d.Records), 1<<30)
+	if err := p.worker.decode(1 << 30); err != nil {
+		p.t.Fatal(err)
+	}
 	return p.worker.messages
 }
 

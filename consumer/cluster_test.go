@@ -28,9 +28,9 @@ func newCluster(t testing.TB, addr string) *cluster.Cluster {
 
 func TestClusterTellsWhereAGroupStands(t *testing.T) {
 	t.Parallel()
-	onBrokers(t, func(t *testing.T, addr string) {
+	consumertest.OnBrokers(t, func(t *testing.T, addr string) {
 		c, topic, group := newCluster(t, addr), consumertest.Name(t), consumertest.Name(t)
-		consumertest.CreateTopic(t, addr, topic, 2)
+		consumertest.CreateTopic(t, addr, topic, 2, "retention.ms=-1")
 		long, then := time.UnixMilli(1_600_000_000_000), time.UnixMilli(1_700_000_000_000)
 		consumertest.ProduceTo(t, addr, &kgo.Record{Topic: topic, Timestamp: then}, &kgo.Record{Topic: topic,
 			Timestamp: long}, &kgo.Record{Topic: topic})
@@ -61,7 +61,7 @@ func TestClusterTellsWhereAGroupStands(t *testing.T) {
 
 func TestClusterMovesOnlyAGroupWithoutMembers(t *testing.T) {
 	t.Parallel()
-	onBrokers(t, func(t *testing.T, addr string) {
+	consumertest.OnBrokers(t, func(t *testing.T, addr string) {
 		c, topic, name := newCluster(t, addr), consumertest.Name(t), consumertest.Name(t)
 		consumertest.CreateTopic(t, addr, topic, 2)
 		group, err := c.Group(t.Context(), name)
@@ -105,7 +105,7 @@ func TestClusterMovesOnlyAGroupWithoutMembers(t *testing.T) {
 
 func TestClusterTellsTheSettingsOfTopics(t *testing.T) {
 	t.Parallel()
-	onBrokers(t, func(t *testing.T, addr string) {
+	consumertest.OnBrokers(t, func(t *testing.T, addr string) {
 		c, forever, day, missing := newCluster(t, addr), consumertest.Name(t),
 			consumertest.Name(t), consumertest.Name(t)
 		consumertest.CreateTopic(t, addr, forever, 1, "retention.ms=-1", "cleanup.policy=compact")

@@ -7,19 +7,23 @@
 //
 // In reading order:
 //
-//	config.go, connection.go   what is read and how, and how to reach the cluster
-//	consumer.go                one member of a group, over the topics that are there
+//	config.go, topic.go        what is read and how
+//	connection.go              how to reach the cluster
+//	consumer.go, topics.go     one member of a group, over the topics that are there
+//	balance.go                 who is given which partitions
 //	session.go                 one assignment of partitions, its offsets, its end
 //	worker.go                  one partition's batches, where nothing fails
 //	start.go                   where it begins
 //	admit.go, recover.go       what a worker waits for before a batch, and what it does when one has failed
 //	refused.go                 a partition that can't be read on
 //	stale.go                   a membership that kafka-go has forgotten
+//	unreached.go               what keeps this client from the cluster
 //	hold.go, status.go         what waits, and where each partition stands
 //	telemetry.go, gauges.go    what is measured
 //
 // Packages below it: internal/wire is the protocol, internal/fetch the buffers. Above it lie replay, which reads
-// ranges beside the group, and cluster, which asks what operators ask.
+// ranges beside the group, cluster, which asks what operators ask, and service, which is what a program has around a
+// Consumer so that people can run it.
 package consumer
 
 import (
@@ -35,7 +39,7 @@ import (
 
 	"github.com/firstseen/firstseen/consumer/internal/fetch"
 	"github.com/firstseen/firstseen/dedup"
-	"github.com/firstseen/firstseen/dedup/identity"
+	"github.com/firstseen/firstseen/dedup/shards"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -45,39 +49,48 @@ type Config struct {
 	// Group is the consumer group, and the name of the consumer's positions in Postgres. Required.
 	Group string
 
-	// Topics are the topics to read, each of which has a handler. Default: all topics that have one.
+	// Topics are the topics to read, by names and by patterns, each of which has a handler. A topic is read as the entry
+	// of its name says or, where there is none, as the first one whose pattern matches it. Default: all topics and
+	// patterns that have a handler.
 	Topics []Topic
+
+	// Home is the shard that this process works on, where the group's partitions are spread over several Postgres
+	// servers: the one that the processor's store is in. It is given its partitions only; each shard needs a process of
+	// its own, and all have the same map. Each of the databases has to know which one it is, by dedup.DeclareHomes.
+	// Default: the store has all partitions.
+	Home shards.Home
 
 	// DeadTopic is a topic that dead letters are published to as well, at least once each. It must exist, and must not
 	// be one that is read. Default none: they are in Postgres only.
 	DeadTopic string
 
-	// StartAt is where a partition is begun that has neither a committed offset nor a position: Earliest (default)
-	// or Latest. A partition added to a topic that is being read is begun at its first message all the same.
+	// StartAt decides where a partition begins that has neither a committed offset nor a position: Earliest (default)
+	// or Latest. A partition added to a topic that is being read is begun at its first message all the same. Latest can't
+	// be where a topic has a pattern: it would skip what was written before the topic was found.
 	StartAt StartAt
-	// OnLoss is what happens where messages were deleted before they were read: Continue with what is left
-	// (default), or Hold the partition. Either is reported with the range of offsets.
+	// OnLoss applies where messages were deleted before they were read: Continue with what is left (default), or Hold
+	// the partition. Either is reported with the range of offsets.
 	OnLoss Policy
-	// OnReset is what happens where a topic was deleted and created again, or its log is not the one that was read
-	// any more, as after an unclean leader election: Hold the partition (default), or Restart it from where the logs
-	// part, which is the first message of a new topic, and where it is not known exactly. What was seen is a
-	// duplicate. A log that was cut off is held all the same where messages are known by their positions, which
-	// others have now.
+	// OnReset applies where a topic was deleted and created again, or its log is not the one that was read any more,
+	// as after an unclean leader election: Hold the partition (default), or Restart it from where the logs part, which
+	// is the first message of a new topic, and where it is not known exactly. What was seen is a duplicate. A log that
+	// was cut off is held all the same where messages are known by their positions, which others have now.
 	OnReset Policy
-	// OnPostgresBehind is what happens where the position in Postgres is lower than the committed offset, as after
-	// a failover or a restore that lost transactions: start from the Position (default), or trust the Committed
-	// offset and skip what lies between.
+	// OnPostgresBehind applies where the position in Postgres is lower than the committed offset, as after a failover
+	// or a restore that lost transactions: start from the Position (default), or trust the Committed offset and skip
+	// what lies between.
 	OnPostgresBehind Policy
 
-	// MaxBatch caps a batch's messages. Default 5000.
+	// MaxBatch caps a batch's messages. The first batches of a partition are smaller: see crashguard.FirstBatch. Default
+	// 5000.
 	MaxBatch int
 	// MaxBatchBytes caps a batch's keys, values and headers; a single larger message is a batch of its own.
 	// Default 4 MiB.
 	MaxBatchBytes int
-	// MaxParked is how many of a partition's messages may be parked for later before the partition is held. Default
+	// MaxParked caps a partition's messages that are parked for later: beyond it the partition is held. Default
 	// 100,000.
 	MaxParked int
-	// Transactions is how many batches are in a transaction at once, in this process. Default 4, or as many as the
+	// Transactions caps the batches that are in a transaction at once, in this process. Default 4, or as many as the
 	// pool has connections for: see [handlers.Processor.Connections].
 	Transactions int
 	// BufferBytes bounds what the process holds of messages: answers of brokers, what is decompressed and fetched
@@ -87,26 +100,30 @@ type Config struct {
 	// than BufferBytes, one largest message and 64 MiB, whatever topics hold. `firstseen run` does so by itself.
 	// Default DefaultBufferBytes, and at least 4 MiB.
 	BufferBytes int
-	// FetchWait is how long a broker waits for new records before it answers. Default 500 ms.
+	// FetchWait bounds a broker's wait for new records before it answers. Default 500 ms.
 	FetchWait time.Duration
 	// FetchBytes caps a fetch's answer, compressed. Default 8 MiB.
 	FetchBytes int
 
-	// SessionTimeout is how long the group waits for a sign of life. Default 45 s.
+	// SessionTimeout bounds the group's wait for a heartbeat: a member that is silent for longer is out. Default 45 s.
 	SessionTimeout time.Duration
-	// RebalanceTimeout is how long the group waits for members to come back in a rebalance. Default 60 s.
+	// RebalanceTimeout bounds the group's wait for members to come back in a rebalance. Default 60 s.
 	RebalanceTimeout time.Duration
 	// HeartbeatInterval is the time between two signs of life. Default 2 s.
 	HeartbeatInterval time.Duration
 	// JoinBackoff is the pause before joining again after a failure. Default 1 s.
 	JoinBackoff time.Duration
-	// DrainTimeout is how long open batches may go on when the partitions are given up. Default 15 s.
+	// DrainTimeout bounds the time of open batches when the partitions are given up. Default 15 s.
 	DrainTimeout time.Duration
 	// CommitInterval is the time between two commits of offsets to Kafka. Default 1 s.
 	CommitInterval time.Duration
 	// MetadataInterval is the time between two looks at the cluster: new partitions, topics that come and go,
 	// moved leaders. Default 5 s.
 	MetadataInterval time.Duration
+	// PatternInterval is the time between two looks at all topics of the cluster, for those that a pattern matches; there
+	// is one more at most with each rebalance. A new topic is read within PatternInterval and MetadataInterval together,
+	// and a rebalance. Without patterns there are no such looks. Default 30 s.
+	PatternInterval time.Duration
 
 	// Logger gets what an operator should know; never a payload or a key. Default slog.Default().
 	Logger *slog.Logger
@@ -124,10 +141,11 @@ type Config struct {
 // DefaultBufferBytes is Config.BufferBytes where nothing is said: 64 MiB.
 const DefaultBufferBytes = 64 << 20
 
-// leastBufferBytes is below what batches are taken in so small parts that they are fetched again and again.
+// leastBufferBytes is the least buffer: below it batches are taken in so small parts that they are fetched again and
+// again.
 const leastBufferBytes = 4 << 20
 
-// HeapBeside is how much more than Config.BufferBytes Go's heap needs to work well: 40 MiB.
+// HeapBeside is the heap that Go needs beyond Config.BufferBytes to work well: 40 MiB.
 const HeapBeside = 40 << 20
 
 // The consumer's own stages, for Config.Observe.
@@ -136,42 +154,7 @@ const (
 	StageDraining  handlers.Stage = "draining"  // partitions are being given up, batches may be open
 )
 
-// Topic is one topic to read.
-type Topic struct {
-	Name string
-	// Identity says where message IDs come from. Default: the header message-id, then the header id.
-	Identity *identity.Rule
-	// TenantHeader names the header that holds a message's tenant. Default none: all messages have the same.
-	TenantHeader string
-	// Fingerprint compares a copy's content with the first message's of its ID. Default none: copies are duplicates.
-	Fingerprint identity.FingerprintMode
-}
-
-// Checked is the topic with a default wherever it says nothing, or what is wrong with it.
-func (t Topic) Checked() (Topic, error) {
-	err := t.prepare()
-	if t.Name == "" {
-		err = errors.Join(errors.New("topic: a name is required"), err)
-	}
-	return t, err
-}
-
-func (t *Topic) prepare() error {
-	if t.Identity == nil {
-		t.Identity, _ = identity.NewRule() // the default can't be wrong
-	}
-	if err := t.Fingerprint.Validate(); err != nil {
-		return fmt.Errorf("topic %s: %w", t.Name, err)
-	}
-	return nil
-}
-
-// message says how a record becomes a message.
-func (t *Topic) message() fetch.Settings {
-	return fetch.Settings{Rule: t.Identity, TenantHeader: t.TenantHeader, Fingerprint: t.Fingerprint}
-}
-
-// StartAt is where reading begins.
+// StartAt is Earliest or Latest.
 type StartAt string
 
 // Where reading begins.
@@ -193,8 +176,9 @@ const (
 	Fail      Policy = "fail"
 )
 
-// prepared fills in the defaults and reports every fault of the config at once.
-func (c Config) prepared(registered []string) (Config, error) {
+// prepared fills in the defaults and reports every fault of the config at once. named and patterns are the topics that
+// have a handler.
+func (c Config) prepared(named, patterns []string) (Config, error) {
 	c.setDefaults()
 	c.BufferBytes = max(c.BufferBytes, leastBufferBytes)
 	var faults []error
@@ -217,8 +201,19 @@ func (c Config) prepared(registered []string) (Config, error) {
 	}
 	faults = append(faults, oneOf("on loss", c.OnLoss, Continue, Hold), oneOf("on reset", c.OnReset, Hold, Restart),
 		oneOf("on postgres behind", c.OnPostgresBehind, Position, Committed))
-	if err := c.prepareTopics(registered); err != nil {
+	if err := c.prepareTopics(named, patterns); err != nil {
 		faults = append(faults, err)
+	}
+	if err := c.Home.Check(); err != nil {
+		fault("home: %w", err)
+	}
+	if !c.Home.Alone() && c.StartAt == Latest {
+		fault("start at: latest can't be where partitions have several homes: a shard that is reached later than the " +
+			"others would skip what came meanwhile")
+	}
+	if i := slices.IndexFunc(c.Topics, Topic.byPattern); i >= 0 && c.StartAt == Latest {
+		fault("start at: latest can't be where a topic has a pattern, %s: messages that are written before such a topic is "+
+			"found would be skipped", c.Topics[i].Pattern)
 	}
 	if slices.ContainsFunc(c.Topics, func(t Topic) bool { return t.Name != "" && t.Name == c.DeadTopic }) {
 		fault("dead topic: %s is a topic that is read: what died would come again", c.DeadTopic)
@@ -233,40 +228,13 @@ func (c Config) prepared(registered []string) (Config, error) {
 // MaxTimeout is the longest that a request can ask a broker to wait, which is 24 days.
 const MaxTimeout = math.MaxInt32 * time.Millisecond
 
-// cutOff is what a drain may take beyond DrainTimeout: a handler that ignores its context, and its rollback.
+// cutOff is the time that a drain may take beyond DrainTimeout: a handler that ignores its context, and its rollback.
 const cutOff = 7 * time.Second
 
-// drainLimit is how long a drain may take at most: heartbeats stop when a generation ends, and another member may
-// own the partitions when the shorter of the two timeouts has passed.
+// drainLimit bounds a drain: heartbeats stop when a generation ends, and another member may own the partitions when
+// the shorter of the two timeouts has passed.
 func (c *Config) drainLimit() time.Duration {
 	return min(c.SessionTimeout, c.RebalanceTimeout) - c.HeartbeatInterval - c.RequestTimeout - cutOff
-}
-
-func (c *Config) prepareTopics(registered []string) error {
-	c.Topics = slices.Clone(c.Topics)
-	if len(c.Topics) == 0 {
-		for _, name := range registered {
-			c.Topics = append(c.Topics, Topic{Name: name})
-		}
-	}
-	var faults []error
-	seen := map[string]bool{}
-	for i := range c.Topics {
-		t := &c.Topics[i]
-		switch {
-		case t.Name == "":
-			faults = append(faults, fmt.Errorf("topics[%d]: a name is required", i))
-		case seen[t.Name]:
-			faults = append(faults, fmt.Errorf("topic %s: named twice", t.Name))
-		case !slices.Contains(registered, t.Name):
-			faults = append(faults, fmt.Errorf("topic %s: no handler is registered for it", t.Name))
-		}
-		seen[t.Name] = true
-		if err := t.prepare(); err != nil {
-			faults = append(faults, err)
-		}
-	}
-	return errors.Join(faults...)
 }
 
 func oneOf[T ~string](setting string, got T, allowed ...T) error {
@@ -282,7 +250,6 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// fetching is how the config has partitions fetched.
 func (c *Config) fetching() fetch.Config {
 	return fetch.Config{Wait: c.FetchWait, Bytes: c.FetchBytes, BufferBytes: c.BufferBytes,
 		Interval: c.MetadataInterval}
@@ -308,6 +275,7 @@ func (c *Config) setDefaults() {
 	setDefault(&c.DrainTimeout, min(15*time.Second, max(time.Second, c.drainLimit())))
 	setDefault(&c.CommitInterval, time.Second)
 	setDefault(&c.MetadataInterval, 5*time.Second)
+	setDefault(&c.PatternInterval, 30*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}

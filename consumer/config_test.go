@@ -17,7 +17,7 @@ func TestConfigReportsEveryFaultAtOnce(t *testing.T) {
 		StartAt: "newest", OnLoss: Restart, OnReset: Continue, OnPostgresBehind: Hold,
 		Topics:       []Topic{{Name: "orders"}, {Name: "orders"}, {}, {Name: "nobody's"}},
 		DrainTimeout: time.Minute,
-	}.prepared([]string{"orders"})
+	}.prepared([]string{"orders"}, nil)
 	for _, fault := range []string{
 		"brokers: at least one address is required",
 		"group: a name is required",
@@ -35,9 +35,38 @@ func TestConfigReportsEveryFaultAtOnce(t *testing.T) {
 	require.Len(t, strings.Split(err.Error(), "\n"), 10)
 }
 
+func TestPatternsAreCheckedAndTopicsWithoutEntriesAreAllThatHaveAHandler(t *testing.T) {
+	to := Connection{Brokers: []string{"localhost:9092"}}
+	_, err := Config{Connection: to, Group: "g", StartAt: Latest, Topics: []Topic{{Pattern: "orders("}, {Pattern: "a.*"},
+		{Name: "a", Pattern: "b"}, {Pattern: "a.*"}, {Pattern: "other"}, {Name: "not by a"}, {Name: "abc"}}}.
+		prepared(nil, []string{"orders(", "a.*"})
+	for _, fault := range []string{
+		"topic: pattern orders( is no regular expression: missing closing ): `orders(`",
+		"topic a: it has the pattern b too, and an entry has one of the two",
+		"topic a.*: named twice",
+		"topic other: no handler is registered for it",
+		"topic not by a: no handler is registered for it",
+		"start at: latest can't be where a topic has a pattern, orders(",
+	} {
+		require.ErrorContains(t, err, fault)
+	}
+	require.Len(t, strings.Split(err.Error(), "\n"), 6)
+
+	c, err := Config{Connection: to, Group: "g", DeadTopic: "all.dead"}.prepared([]string{"b"}, []string{"a.*", "all.*"})
+	require.NoError(t, err)
+	require.Len(t, c.Topics, 3)
+	for name, entry := range map[string]*Topic{"b": &c.Topics[0], "all.x": &c.Topics[1], "all.dead": nil, "__a": nil,
+		"ba": nil, "": nil} {
+		require.Equal(t, entry, c.entry(name), name)
+	}
+	topic, is := c.Topic("all.x")
+	require.True(t, is)
+	require.Equal(t, []string{"all.x", ""}, []string{topic.Name, topic.Pattern})
+}
+
 func TestConfigNeedsOnlyBrokersAndGroup(t *testing.T) {
 	c, err := Config{Connection: Connection{Brokers: []string{"localhost:9092"}},
-		Group: "billing"}.prepared([]string{"orders", "refunds"})
+		Group: "billing"}.prepared([]string{"orders", "refunds"}, nil)
 	require.NoError(t, err)
 
 	byDefault, err := identity.NewRule()
@@ -54,13 +83,13 @@ func TestConfigNeedsOnlyBrokersAndGroup(t *testing.T) {
 		FetchWait: 500 * time.Millisecond, FetchBytes: 8 << 20,
 		SessionTimeout: 45 * time.Second, RebalanceTimeout: time.Minute, HeartbeatInterval: 2 * time.Second,
 		JoinBackoff: time.Second, DrainTimeout: 15 * time.Second,
-		CommitInterval: time.Second, MetadataInterval: 5 * time.Second,
+		CommitInterval: time.Second, MetadataInterval: 5 * time.Second, PatternInterval: 30 * time.Second,
 	}, c)
 }
 
 func TestNegativeSettingsAreTheDefaults(t *testing.T) {
 	c, err := Config{Connection: Connection{Brokers: []string{"b"}}, Group: "g", MaxBatch: -1, FetchWait: -time.Second,
-		Transactions: -3}.prepared(nil)
+		Transactions: -3}.prepared(nil, nil)
 	require.NoError(t, err)
 	require.Equal(t, 5000, c.MaxBatch)
 	require.Equal(t, 500*time.Millisecond, c.FetchWait)
@@ -70,7 +99,7 @@ func TestNegativeSettingsAreTheDefaults(t *testing.T) {
 // The config that the caller holds, and its topics, are the caller's.
 func TestConfigIsNotChangedInPlace(t *testing.T) {
 	given := Config{Connection: Connection{Brokers: []string{"b"}}, Group: "g", Topics: []Topic{{Name: "orders"}}}
-	_, err := given.prepared([]string{"orders"})
+	_, err := given.prepared([]string{"orders"}, nil)
 	require.NoError(t, err)
 	require.Equal(t, Config{Connection: Connection{Brokers: []string{"b"}}, Group: "g",
 		Topics: []Topic{{Name: "orders"}}}, given)
@@ -97,7 +126,7 @@ func TestDrainEndsBeforeTheGroupGivesThePartitionsAway(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.config.Brokers, c.config.Group = []string{"b"}, "g"
-			got, err := c.config.prepared(nil)
+			got, err := c.config.prepared(nil, nil)
 			if c.drain == 0 {
 				require.ErrorContains(t, err, "drain timeout")
 				return
@@ -122,9 +151,9 @@ func TestConfigFaultsKeepNewFromMakingAConsumer(t *testing.T) {
 
 func TestDeadTopicMustNotBeRead(t *testing.T) {
 	c := Config{Connection: Connection{Brokers: []string{"b"}}, Group: "g", DeadTopic: "orders"}
-	_, err := c.prepared([]string{"orders", "refunds"})
+	_, err := c.prepared([]string{"orders", "refunds"}, nil)
 	require.ErrorContains(t, err, "dead topic: orders is a topic that is read")
 	c.Topics = []Topic{{Name: "refunds"}}
-	_, err = c.prepared([]string{"orders", "refunds"})
+	_, err = c.prepared([]string{"orders", "refunds"}, nil)
 	require.NoError(t, err)
 }

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -8,17 +9,22 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/sasl"
+
+	"github.com/firstseen/firstseen/consumer/internal/login"
 )
 
 // Connection says how to reach a cluster. Only Brokers is required.
 type Connection struct {
 	// Brokers are addresses to find the cluster by, host:port. Required.
 	Brokers []string
-	// ClientID is what brokers call this program in their logs. Default "firstseen".
+	// ClientID names this program in the brokers' logs. Default "firstseen".
 	ClientID string
 	// TLS, if set, encrypts all connections.
 	TLS *tls.Config
-	// SASL, if set, authenticates all connections.
+	// FreshTLS, if set, is asked for each new connection's config, instead of TLS: so that certificates and authorities
+	// can change while the program runs. It is called by several goroutines, and what it gives is not changed.
+	FreshTLS func() *tls.Config
+	// SASL, if set, authenticates all connections: kafka-go's mechanisms, or those of package oauthbearer.
 	SASL sasl.Mechanism
 	// RequestTimeout bounds each request to a broker, beyond what it asks the broker to wait. Default 10 s.
 	RequestTimeout time.Duration
@@ -37,24 +43,39 @@ func (c *Connection) Check() error {
 	return nil
 }
 
-// Transport is for all requests but a group's own. Whoever asked for it closes its idle connections.
+// Transport carries all requests but a group's own. Whoever asked for it closes its idle connections.
 func (c *Connection) Transport() *kafka.Transport {
-	return &kafka.Transport{
-		Dial:        (&net.Dialer{Timeout: c.RequestTimeout}).DialContext,
-		DialTimeout: c.RequestTimeout,
-		ClientID:    c.ClientID,
-		TLS:         c.TLS,
-		SASL:        c.SASL,
-	}
+	return &kafka.Transport{Dial: c.dial, DialTimeout: c.RequestTimeout, ClientID: c.ClientID}
 }
 
-// dialer is for the group's coordinator.
+// dialer reaches the group's coordinator.
 func (c *Connection) dialer() *kafka.Dialer {
-	return &kafka.Dialer{
-		ClientID:      c.ClientID,
-		Timeout:       c.RequestTimeout,
-		DualStack:     true,
-		TLS:           c.TLS,
-		SASLMechanism: c.SASL,
+	return &kafka.Dialer{DialFunc: c.dial, ClientID: c.ClientID, Timeout: c.RequestTimeout}
+}
+
+// dial connects, encrypts and logs in, where that is asked for: kafka-go has one TLS config for all times, and logs in
+// once.
+func (c *Connection) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.RequestTimeout)
+	defer cancel()
+	conn, err := c.connect(ctx, network, address)
+	if err != nil || c.SASL == nil {
+		return conn, err
 	}
+	return login.By{Mechanism: c.SASL, ClientID: c.ClientID, Timeout: c.RequestTimeout}.Over(ctx, conn, address)
+}
+
+func (c *Connection) connect(ctx context.Context, network, address string) (net.Conn, error) {
+	if now := c.tls(); now != nil {
+		return (&tls.Dialer{Config: now}).DialContext(ctx, network, address)
+	}
+	return new(net.Dialer).DialContext(ctx, network, address)
+}
+
+// tls is the config of a connection that is made now; nil: it is not encrypted.
+func (c *Connection) tls() *tls.Config {
+	if c.FreshTLS != nil {
+		return c.FreshTLS()
+	}
+	return c.TLS
 }

@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,14 +12,13 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/firstseen/firstseen/consumer/internal/deadtopic"
-	"github.com/firstseen/firstseen/consumer/internal/holding"
-	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
+	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/memory"
+	"github.com/firstseen/firstseen/dedup/wait"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -34,10 +32,11 @@ type Consumer struct {
 	owner     string
 
 	holds     *holds.Registry
-	cluster   *holds.Place            // of looks at the cluster
-	joins     *holds.Place            // of joining the group
-	commits   *holds.Place            // of offsets
-	topics    map[string]*holds.Place // of all that the config names
+	cluster   *holds.Place // of looks at the cluster
+	joins     *holds.Place // of joining the group
+	commits   *holds.Place // of offsets
+	listing   *holds.Place // of looks for topics that a pattern matches
+	topics    topics
 	memory    *memory.Account
 	slots     wait.Slots // one for each transaction that may be open
 	life      *life
@@ -50,7 +49,7 @@ type Consumer struct {
 // to no broker yet.
 func New(cfg Config, processor *handlers.Processor) (*Consumer, error) {
 	asked := cfg.Transactions
-	cfg, err := cfg.prepared(processor.Topics())
+	cfg, err := cfg.prepared(processor.Topics(), processor.Patterns())
 	if err != nil {
 		return nil, fmt.Errorf("consumer config: %w", err)
 	}
@@ -59,13 +58,13 @@ func New(cfg Config, processor *handlers.Processor) (*Consumer, error) {
 	}
 	transport, registry := cfg.Transport(), processor.Holds()
 	c := &Consumer{
-		cfg: cfg, processor: processor, owner: holding.Owner(),
+		cfg: cfg, processor: processor, owner: dedup.ThisProcess(),
 		log:       cfg.Logger.With("group", cfg.Group),
 		transport: transport,
 		wire:      wire.New(transport, cfg.Brokers, cfg.ClientID, cfg.RequestTimeout),
 		memory:    memory.New(cfg.BufferBytes),
 		slots:     make(wait.Slots, cfg.Transactions),
-		life:      newLife(),
+		life:      &life{state: Starting, since: time.Now()},
 		telemetry: newTelemetry(&cfg),
 
 		partitionsEvery: time.Hour,
@@ -74,14 +73,18 @@ func New(cfg Config, processor *handlers.Processor) (*Consumer, error) {
 		cluster: registry.Place(holds.GroupKind, cfg.Group),
 		joins:   registry.Place(holds.GroupKind, cfg.Group),
 		commits: registry.Place(holds.GroupKind, cfg.Group),
-		topics:  map[string]*holds.Place{},
+		listing: registry.Place(holds.GroupKind, cfg.Group),
 	}
-	registry.LogTo(c.log)
-	for _, topic := range cfg.Topics {
-		c.topics[topic.Name] = registry.Place(holds.TopicKind, topic.Name)
-	}
+	registry.LogTo(cfg.Logger, string(holds.GroupKind), cfg.Group)
+	c.prepareTopics()
 	return c, nil
 }
+
+// Config is the consumer's, defaults filled in.
+func (c *Consumer) Config() Config { return c.cfg }
+
+// TransactionSlots are those of Config.Transactions: who has one for a while runs a transaction in the consumer's place.
+func (c *Consumer) TransactionSlots() wait.Slots { return c.slots }
 
 // Memory is the account that all counts on which the process holds of messages. Its limit is Config.BufferBytes.
 func (c *Consumer) Memory() *memory.Account { return c.memory }
@@ -101,18 +104,16 @@ func Run(ctx context.Context, cfg Config, processor *handlers.Processor) error {
 func (c *Consumer) Run(ctx context.Context) error {
 	defer c.transport.CloseIdleConnections()
 	defer c.life.enter(Ended)
-	defer c.telemetry.observe(c.Status, c.cfg.Topics, c.memory)()
+	defer c.telemetry.observe(c.Status, c.memory)()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wg.Go(func() { c.holds.Run(ctx) })
-	wg.Go(func() {
-		holding.Tell(ctx,
-			holding.Teller{Registry: c.holds, Store: c.processor.Store(), Consumer: c.cfg.Group, Log: c.log})
-	})
+	wg.Go(func() { c.processor.Store().KeepHoldsTold(ctx, c.cfg.Group, c.holds, c.log) })
 	wg.Go(func() { c.makePartitions(ctx) })
 	c.processor.Draw(c.memory)
+	c.processor.DecodeBy(c.cfg.Formats())
 	wg.Go(func() { c.processor.RunLanes(ctx) })
 	if c.cfg.DeadTopic != "" {
 		wg.Go(func() { c.deadLetters().Run(ctx) })
@@ -155,49 +156,21 @@ func (c *Consumer) makePartitions(ctx context.Context) {
 	}
 }
 
-// existingTopics looks up the configured topics and gives those that are there. Joining a group with a topic that is
-// not would have it rejoin without end, and no request of ours creates one.
+// existingTopics looks up the topics that are to be read and gives those that are there. Joining a group with a topic that
+// is not would have it rejoin without end, and no request of ours creates one.
 func (c *Consumer) existingTopics(ctx context.Context) map[string]wire.Topic {
-	found, err := c.wire.Metadata(ctx, c.topicNames())
+	answered := c.watch(ctx, c.cluster, false)
+	found, err := c.ask(ctx, c.cfg.MetadataInterval)
+	answered()
 	if err != nil {
 		if ctx.Err() == nil {
-			c.cluster.Wait(holds.Kafka, err, "brokers", strings.Join(c.cfg.Brokers, ","))
+			c.cluster.Wait(holds.Kafka, c.explained(ctx, err), "brokers", strings.Join(c.cfg.Brokers, ","))
 		}
 		return nil
 	}
 	c.cluster.End()
-	c.look(found)
 	maps.DeleteFunc(found, func(_ string, t wire.Topic) bool { return !t.Readable() })
 	return found
-}
-
-// look begins and ends the holds of topics, by what the cluster says of them.
-func (c *Consumer) look(found map[string]wire.Topic) {
-	for name, place := range c.topics {
-		switch t := found[name]; {
-		case t.Readable():
-			place.End()
-		case wire.IsGone(t.Err):
-			place.Wait(holds.Missing, t.Err)
-		case errors.Is(t.Err, kerr.TopicAuthorizationFailed):
-			place.Wait(holds.Denied, t.Err)
-		default:
-			place.Wait(holds.Unreadable, cmp.Or(t.Err, error(kerr.LeaderNotAvailable)))
-		}
-	}
-}
-
-func (c *Consumer) topicNames() []string {
-	names := make([]string, len(c.cfg.Topics))
-	for i, t := range c.cfg.Topics {
-		names[i] = t.Name
-	}
-	return names
-}
-
-func (c *Consumer) topic(name string) *Topic {
-	i := slices.IndexFunc(c.cfg.Topics, func(t Topic) bool { return t.Name == name })
-	return &c.cfg.Topics[i]
 }
 
 // errTopicsChanged ends a membership whose list of topics is no longer the right one.
@@ -208,7 +181,7 @@ var errTopicsChanged = errors.New("topics have come or gone")
 func (c *Consumer) member(ctx context.Context, topics map[string]wire.Topic, e *ending) error {
 	group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
 		ID: c.cfg.Group, Brokers: c.cfg.Brokers, Dialer: c.cfg.dialer(), Topics: slices.Sorted(maps.Keys(topics)),
-		GroupBalancers:    []kafka.GroupBalancer{kafka.RoundRobinGroupBalancer{}, kafka.RangeGroupBalancer{}},
+		GroupBalancers:    c.cfg.balancers(),
 		HeartbeatInterval: c.cfg.HeartbeatInterval, SessionTimeout: c.cfg.SessionTimeout,
 		RebalanceTimeout: c.cfg.RebalanceTimeout, JoinGroupBackoff: c.cfg.JoinBackoff,
 		Timeout: c.cfg.RequestTimeout,
@@ -221,13 +194,15 @@ func (c *Consumer) member(ctx context.Context, topics map[string]wire.Topic, e *
 	defer func() { former.replace("") }()
 	c.life.enter(Joining)
 	for {
+		joined := c.watch(ctx, c.joins, true)
 		generation, err := group.Next(ctx)
+		joined()
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
 			// Calling Next again is all there is to do: the group itself joins again, after its backoff.
-			c.joins.Wait(holds.Kafka, fmt.Errorf("join the group: %w", err))
+			c.joins.Wait(holds.Kafka, c.explained(ctx, fmt.Errorf("join the group: %w", err)))
 			former.expel(ctx, c, err)
 			continue
 		}
@@ -257,7 +232,6 @@ func sameTopics(a, b map[string]wire.Topic) bool {
 	return slices.Equal(slices.Sorted(maps.Keys(a)), slices.Sorted(maps.Keys(b)))
 }
 
-// ending is what is known of a membership at its end.
 type ending struct {
 	member      string // its ID; empty: the group was never joined
 	uncommitted int    // partitions that are further in Postgres than in Kafka
@@ -280,7 +254,7 @@ func (c *Consumer) leave(group *kafka.ConsumerGroup, e *ending) {
 	}
 }
 
-// tell logs what the last membership has come to.
+// tell logs the end of the last membership.
 func (e *ending) tell(c *Consumer) {
 	switch {
 	case e.member == "":

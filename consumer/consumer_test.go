@@ -10,7 +10,7 @@ import (
 
 func TestEachMessageTakesEffectOnceWhateverItsCopies(t *testing.T) {
 	t.Parallel()
-	onBrokers(t, func(t *testing.T, addr string) {
+	consumertest.OnBrokers(t, func(t *testing.T, addr string) {
 		s := newStage(t, addr, 3)
 		rs := s.records(500, 20)
 		consumertest.Produce(t, addr, rs...)

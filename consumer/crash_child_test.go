@@ -217,7 +217,7 @@ func (p *childProcess) awaitStopped() {
 		}
 		_, state, _ := bytes.Cut(stat, []byte(") "))
 		return err == nil && bytes.HasPrefix(state, []byte("T"))
-	}, 30*time.Second, 10*time.Millisecond, "the child did not stop itself")
+	}, 3*time.Minute, 10*time.Millisecond, "the child did not stop itself")
 }
 
 func (p *childProcess) logs() string {

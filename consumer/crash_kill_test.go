@@ -2,8 +2,8 @@ package consumer_test
 
 import (
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -14,25 +14,17 @@ import (
 
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/handlers"
 )
 
-// kills is how often the crash test kills its consumer: FIRSTSEEN_TEST_KILLS, by default 100.
-func kills(t *testing.T) int {
-	text := os.Getenv("FIRSTSEEN_TEST_KILLS")
-	if text == "" {
-		return 20
-	}
-	n, err := strconv.Atoi(text)
-	require.NoError(t, err, "FIRSTSEEN_TEST_KILLS")
-	return n
-}
-
 func TestConsumerKilledAgainAndAgainLosesNothingAndRepeatsNothing(t *testing.T) {
 	t.Parallel()
-	t.Run("fake", func(t *testing.T) { killAgainAndAgain(t, consumertest.NewFake(t).Addr, kills(t), 0) })
-	t.Run("kafka", func(t *testing.T) { killAgainAndAgain(t, consumertest.Kafka(t), (kills(t)+9)/10, 0) })
-	t.Run("failing", func(t *testing.T) { killAgainAndAgain(t, consumertest.NewFake(t).Addr, (kills(t)+3)/4, 0.02) })
+	t.Run("fake", func(t *testing.T) { killAgainAndAgain(t, consumertest.NewFake(t).Addr, deduptest.Kills(t, 20), 0) })
+	t.Run("kafka", func(t *testing.T) { killAgainAndAgain(t, consumertest.Kafka(t), (deduptest.Kills(t, 20)+9)/10, 0) })
+	t.Run("failing", func(t *testing.T) {
+		killAgainAndAgain(t, consumertest.NewFake(t).Addr, (deduptest.Kills(t, 20)+3)/4, 0.02)
+	})
 }
 
 // killPoints are the places where the consumer kills itself; at every other round it is killed at random.
@@ -62,7 +54,8 @@ func killAgainAndAgain(t *testing.T, addr string, n int, fail float64) {
 	t.Logf("%d kills, %d messages, of which %d were done before the last start",
 		n, unique, s.count(`select count(*) from effects`))
 
-	last := s.consumer(nil)
+	last := s.consumer(s.obeying(failing(fail), handlers.Retry{Base: 50 * time.Millisecond, Cap: 500 * time.Millisecond,
+		MaxAttempts: 1000}))
 	group.removeAllBut()
 	stop := s.start(last)
 	s.settled()
@@ -83,7 +76,7 @@ func (s *stage) killAtRandom(group *groupAdmin, m childMember, within time.Durat
 	p := s.startChild(m)
 	for time.Now().Before(end) {
 		group.removeAllBut(m.Name)
-		time.Sleep(min(50*time.Millisecond, time.Until(end)))
+		time.Sleep(min(50*time.Millisecond, time.Until(end))) // up to the moment that was drawn
 	}
 	p.signal(syscall.SIGKILL)
 	p.awaitKilled()
@@ -115,7 +108,7 @@ func (s *stage) killAtPoint(group *groupAdmin, m childMember) {
 
 func TestProcessKilledAfterItsHandlerMakesTheEffectOnce(t *testing.T) {
 	t.Parallel()
-	onBrokers(t, func(t *testing.T, addr string) {
+	consumertest.OnBrokers(t, func(t *testing.T, addr string) {
 		s := newStage(t, addr, 1)
 		consumertest.Produce(t, addr, s.records(3, 3)...)
 		m := s.child("killed")
@@ -130,4 +123,29 @@ func TestProcessKilledAfterItsHandlerMakesTheEffectOnce(t *testing.T) {
 		stop()
 		s.requireOnce(3)
 	})
+}
+
+// A kernel does so to a container that is too small: nothing proves that a message was the cause.
+func TestAProcessThatIsKilledAtEachStartBlamesNoMessage(t *testing.T) {
+	t.Parallel()
+	const messages = 20
+	s := newStage(t, consumertest.NewFake(t).Addr, 1)
+	group := s.groupAdmin()
+	consumertest.Produce(t, s.addr, s.records(messages, messages)...)
+	for round := range 2 * suspectAttempts {
+		m := s.child(fmt.Sprint("round-", round))
+		m.At, m.Times, m.Signal = handlers.StageAccepted, 1, syscall.SIGKILL
+		s.startChild(m).awaitKilled()
+		group.removeAllBut()
+	}
+	book := &consumertest.Log{}
+	stop := s.start(s.consumerOf(effect("effect"), func(cc *consumer.Config, _ *handlers.Config) {
+		cc.Logger = book.Logger()
+	}))
+	s.allSettled(messages)
+	stop()
+	s.requireOnce(messages)
+	require.Zero(t, s.count(`select sum(attempts) from firstseen.inbox`))
+	require.Equal(t, 1, book.Times(slog.LevelWarn, "acquired again without having moved: its next messages are parked",
+		"partition", s.topic+"/0", "offset", "0", "times", strconv.Itoa(2*suspectAttempts+1)))
 }

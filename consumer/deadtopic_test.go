@@ -71,9 +71,11 @@ func (g *grave) unpublished() int {
 // died waits until n dead letters are there and published.
 func (g *grave) died(n int) {
 	g.t.Helper()
+	var are struct{ Dead, Unpublished int }
 	require.Eventually(g.t, func() bool {
-		return g.count(`select count(*) from firstseen.dead_letters`) == n && g.unpublished() == 0
-	}, 30*time.Second, 20*time.Millisecond, "dead letters were not published")
+		are.Dead, are.Unpublished = g.count(`select count(*) from firstseen.dead_letters`), g.unpublished()
+		return are.Dead == n && are.Unpublished == 0
+	}, 3*time.Minute, 20*time.Millisecond, "%d dead letters were to be published, and there are %+v", n, &are)
 }
 
 func (g *grave) read() (records []*kgo.Record) {
@@ -111,7 +113,7 @@ func header(r *kgo.Record, key string) string {
 
 func TestDeadLettersArePublishedByteForByteWithDiagnostics(t *testing.T) {
 	t.Parallel()
-	onBrokers(t, func(t *testing.T, addr string) {
+	consumertest.OnBrokers(t, func(t *testing.T, addr string) {
 		g := newGrave(t, addr)
 		var ids []string
 		var rs []*kgo.Record
@@ -169,7 +171,7 @@ func TestALetterThatIsNearlyTooLargeIsPublishedWithLessAboutIt(t *testing.T) {
 		"no room at all": {spare: 130},
 	} {
 		t.Run(name, func(t *testing.T) {
-			brokers := onBrokers
+			brokers := consumertest.OnBrokers
 			if c.redrives == 0 {
 				brokers = func(t *testing.T, test func(*testing.T, string)) { test(t, consumertest.Kafka(t)) }
 			}
@@ -231,7 +233,7 @@ func (g *grave) redrive() {
 
 func TestALetterThatIsTooLargeOnlyUncompressedIsPublishedWhole(t *testing.T) {
 	t.Parallel()
-	onBrokers(t, func(t *testing.T, addr string) {
+	consumertest.OnBrokers(t, func(t *testing.T, addr string) {
 		g := newGrave(t, addr, "max.message.bytes=20000")
 		consumertest.Produce(t, addr, g.record("k", strings.Repeat("compressible ", 4000), uuid.NewString()))
 		stop, _ := g.run()
@@ -297,7 +299,7 @@ func TestACrashBetweenBrokerAndCommitPublishesAgainUnderTheSameID(t *testing.T) 
 
 func TestTwoPublishersPublishEachLetterOnce(t *testing.T) {
 	t.Parallel()
-	onBrokers(t, func(t *testing.T, addr string) {
+	consumertest.OnBrokers(t, func(t *testing.T, addr string) {
 		g := newGrave(t, addr)
 		const n = 1500
 		consumertest.Produce(t, addr, g.records(n, 50)...)
@@ -319,19 +321,19 @@ func TestTwoPublishersPublishEachLetterOnce(t *testing.T) {
 
 func TestAMissingDeadTopicHoldsUpNothingAndIsUsedOnceItIsThere(t *testing.T) {
 	t.Parallel()
-	onBrokers(t, func(t *testing.T, addr string) {
+	consumertest.OnBrokers(t, func(t *testing.T, addr string) {
 		g := &grave{stage: newStage(t, addr, 1), dead: consumertest.Name(t)}
 		g.fails("hopeless")
 		consumertest.Produce(t, addr, g.record("a", "x", uuid.NewString()), g.record("n2", "fine", uuid.NewString()))
 		stop, log := g.run()
 		g.caughtUp()
 		require.Eventually(t, func() bool { return log.has("dead letters can't be published to their topic") },
-			60*time.Second, 60*time.Millisecond)
+			3*time.Minute, 60*time.Millisecond)
 		require.Equal(t, 1, g.unpublished())
 		g.requireOnce(1)
 		consumertest.CreateTopic(t, addr, g.dead, 3)
 		g.died(1)
-		require.Eventually(t, func() bool { return log.has("goes on again") }, 60*time.Second, 60*time.Millisecond)
+		require.Eventually(t, func() bool { return log.has("goes on again") }, 3*time.Minute, 60*time.Millisecond)
 		stop()
 		require.Len(t, g.read(), 1)
 	})
@@ -371,7 +373,7 @@ func TestDeadLettersAreAcknowledgedByAllReplicas(t *testing.T) {
 		}})
 	stop, _ := g.run()
 	g.died(3)
-	met(t, asked, 1)
+	consumertest.Met(t, asked, 1)
 	stop()
 	require.Len(t, g.read(), 3)
 	require.Zero(t, weak.Load())

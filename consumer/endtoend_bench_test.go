@@ -23,6 +23,7 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/dedup/deduptest/pgserver"
+	"github.com/firstseen/firstseen/dedup/wait"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -108,7 +109,7 @@ func benchFirstseen(b *testing.B, addr string, pool *pgxpool.Pool, topic string,
 	start := time.Now()
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
-	for processed := 0; processed < n; time.Sleep(2 * time.Millisecond) {
+	for processed := 0; processed < n; wait.Sleep(ctx, 2*time.Millisecond) {
 		require.NoError(b, pool.QueryRow(ctx,
 			`select coalesce(sum(next_offset), 0)::int from firstseen.positions where consumer = $1`, topic).
 			Scan(&processed))

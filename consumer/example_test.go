@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -47,8 +46,8 @@ func run(ctx context.Context, pool *pgxpool.Pool, broker string) error {
 }
 
 func Example() {
-	t := new(exampleTest)
-	defer t.end()
+	t := new(deduptest.Example)
+	defer t.End()
 	pool, broker := deduptest.New(t).Pool, consumertest.NewFake(t).Addr // a program connects to its own
 	consumertest.CreateTopic(t, broker, "payments", 1)
 	_, err := pool.Exec(context.Background(),
@@ -72,9 +71,7 @@ func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- run(ctx, pool, broker) }()
-	for consumertest.CommittedOffset(t, broker, "billing", "payments", 0) < 3 {
-		time.Sleep(10 * time.Millisecond)
-	}
+	consumertest.AwaitCommitted(t, broker, "billing", "payments", 0, 3)
 	cancel()
 	if err := <-ended; err != nil {
 		panic(err)

@@ -1,11 +1,9 @@
 package consumer
 
 import (
-	"context"
 	"strconv"
 	"time"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
@@ -15,7 +13,7 @@ import (
 	"github.com/firstseen/firstseen/dedup/memory"
 )
 
-// gauges are what a Consumer answers when it is asked how it is.
+// gauges are a Consumer's polled metrics: one callback observes them all at each collection.
 type gauges struct {
 	*telemetry
 	holdGauges
@@ -24,7 +22,7 @@ type gauges struct {
 }
 
 // observe answers with a consumer's status and its memory until stop is called.
-func (t *telemetry) observe(ask func() Status, topics []Topic, buffer *memory.Account) (stop func()) {
+func (t *telemetry) observe(ask func() Status, buffer *memory.Account) (stop func()) {
 	m := t.meter
 	g := &gauges{
 		telemetry: t,
@@ -37,22 +35,16 @@ func (t *telemetry) observe(ask func() Status, topics []Topic, buffer *memory.Ac
 		bufferUsed: instruments.BufferUsed.Gauge(m), bufferLimit: instruments.BufferLimit.Gauge(m),
 		bufferWait: instruments.BufferWait.Total(m),
 	}
-	registration, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	return instruments.Tell(m, func(o metric.Observer) {
 		status := ask()
 		g.consumer(o, status.State, buffer)
-		g.partitions(o, topics, status.Partitions)
+		g.partitions(o, status.Topics, status.Partitions)
 		g.tell(o, status.Holds)
 		for _, t := range status.Topics {
 			o.ObserveFloat64(g.readable, oneIf(t.Held == ""), g.of(instruments.Topic.String(t.Name))...)
 		}
-		return nil
 	}, g.state, g.lag, g.lagAge, g.assigned, g.partitionsHeld, g.paused, g.openTransaction, g.bufferUsed,
 		g.bufferLimit, g.bufferWait, g.holds, g.ages, g.readable)
-	if err != nil {
-		otel.Handle(err)
-		return func() {}
-	}
-	return func() { _ = registration.Unregister() }
 }
 
 func (g *gauges) consumer(o metric.Observer, now State, buffer *memory.Account) {
@@ -67,7 +59,7 @@ func (g *gauges) consumer(o metric.Observer, now State, buffer *memory.Account) 
 // heldFor is a topic's partitions that are held for one reason.
 type heldFor struct{ topic, reason string }
 
-func (g *gauges) partitions(o metric.Observer, topics []Topic, partitions []PartitionStatus) {
+func (g *gauges) partitions(o metric.Observer, topics []TopicStatus, partitions []PartitionStatus) {
 	held, paused := map[heldFor]int{}, map[string]int{}
 	for _, t := range topics {
 		paused[t.Name] = 0
@@ -125,18 +117,12 @@ func newHoldGauges(m metric.Meter, base []attribute.KeyValue) holdGauges {
 
 // ObserveHolds measures what waits before there is a Consumer, in the name of a group, until stop is called. A
 // Consumer's Run does so itself.
-func ObserveHolds(r *holds.Registry, group string) (stop func()) {
-	m := otel.GetMeterProvider().Meter(fetch.Scope)
+func ObserveHolds(r *holds.Registry, group string, provider metric.MeterProvider) (stop func()) {
+	m := provider.Meter(fetch.Scope)
 	g := newHoldGauges(m, []attribute.KeyValue{instruments.Group.String(group)})
-	registration, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	return instruments.Tell(m, func(o metric.Observer) {
 		g.tell(o, r.List())
-		return nil
 	}, g.holds, g.ages)
-	if err != nil {
-		otel.Handle(err)
-		return func() {}
-	}
-	return func() { _ = registration.Unregister() }
 }
 
 // tell observes how much waits for each reason, and how long the first of it has. The list has the oldest first.

@@ -21,7 +21,7 @@ func gaugesOf(t *testing.T, status Status, stop bool) map[string]float64 {
 		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))}
 	buffer := memory.New(1000)
 	require.True(t, buffer.Try(300))
-	end := newTelemetry(&cfg).observe(func() Status { return status }, cfg.Topics, buffer)
+	end := newTelemetry(&cfg).observe(func() Status { return status }, buffer)
 	if stop {
 		end()
 	}

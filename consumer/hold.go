@@ -19,4 +19,6 @@ const (
 	HeldCutOff      = holds.CutOff
 	HeldLost        = holds.Lost
 	HeldDenied      = holds.Denied
+	HeldSchemas     = holds.Schemas
+	HeldNotHome     = holds.NotHome
 )

@@ -26,10 +26,10 @@ import (
 )
 
 // noticed is a consumer whose whole log is kept.
-func (s *stage) noticed(change func(*consumer.Config)) (book *logbook, stop func()) {
-	book = &logbook{}
+func (s *stage) noticed(change func(*consumer.Config)) (book *consumertest.Log, stop func()) {
+	book = &consumertest.Log{}
 	return book, s.start(s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
-		cc.Logger, hc.Logger = book.logger(), book.logger()
+		cc.Logger, hc.Logger = book.Logger(), book.Logger()
 		if change != nil {
 			change(cc)
 		}
@@ -37,7 +37,9 @@ func (s *stage) noticed(change func(*consumer.Config)) (book *logbook, stop func
 }
 
 // complaints counts the lines that somebody has to read.
-func (l *logbook) complaints() int { return l.times(slog.LevelWarn, "") + l.times(slog.LevelError, "") }
+func complaints(l *consumertest.Log) int {
+	return l.Times(slog.LevelWarn, "") + l.Times(slog.LevelError, "")
+}
 
 // lasts has an outage go on for some seconds, in which nothing else can be waited for.
 func lasts() { time.Sleep(8 * time.Second) }
@@ -48,21 +50,21 @@ func TestAnOutageOfPostgresIsSaidWhenItBeginsAndWhenItIsOver(t *testing.T) {
 	s.fill(5)
 	book, _ := s.noticed(nil)
 	s.caughtUp()
-	before := book.complaints()
+	before := complaints(book)
 	require.NoError(t, server.Stop(pgserver.Immediate))
 	s.fill(5)
 	for p := range int32(8) {
 		s.heldBy(consumer.HeldPostgres, p)
 	}
 	lasts()
-	require.True(t, book.has(slog.LevelError, "waiting: Postgres does not answer", "hold", "postgres"))
-	require.LessOrEqual(t, book.complaints()-before, 4, "the first, and those that came after it")
+	require.True(t, book.Has(slog.LevelError, "waiting: Postgres does not answer", "hold", "postgres"))
+	require.LessOrEqual(t, complaints(book)-before, 4, "the first, and those that came after it")
 	require.NoError(t, server.Start(t.Context()))
 	s.pool.Reset()
 	s.caughtUp()
 	s.eventually(func() bool { return len(s.latest.Status().Holds) == 0 }, "something is still held")
 	s.logged(book, slog.LevelInfo, "goes on again", "hold", "postgres", "partition", s.topic)
-	require.LessOrEqual(t, book.complaints()-before, 6)
+	require.LessOrEqual(t, complaints(book)-before, 6)
 }
 
 func TestAnOutageOfKafkaIsSaidWhenItBeginsAndWhenItIsOver(t *testing.T) {
@@ -73,19 +75,19 @@ func TestAnOutageOfKafkaIsSaidWhenItBeginsAndWhenItIsOver(t *testing.T) {
 	book, stop := s.noticed(
 		func(c *consumer.Config) { c.SessionTimeout, c.RequestTimeout = 9500*time.Millisecond, time.Second })
 	s.caughtUp()
-	before := book.complaints()
+	before := complaints(book)
 	broker.Kill()
 	s.eventually(func() bool { return !s.latest.Status().KafkaSince.IsZero() && len(s.latest.Status().Holds) > 0 },
 		"Kafka's end is not told")
 	lasts()
-	require.LessOrEqual(t, book.complaints()-before, 8)
+	require.LessOrEqual(t, complaints(book)-before, 8)
 	require.NoError(t, broker.Start())
 	s.fill(5)
 	s.caughtUp()
 	s.eventually(func() bool { return len(s.latest.Status().Holds) == 0 }, "something is still held")
 	s.logged(book, slog.LevelInfo, "goes on again", "hold", "kafka", "group", s.group)
 	stop()
-	require.True(t, book.has(slog.LevelInfo, "ended: offsets are committed and the group is left"))
+	require.True(t, book.Has(slog.LevelInfo, "ended: offsets are committed and the group is left"))
 }
 
 func TestTheLastLineSaysWhatKafkaWasTold(t *testing.T) {
@@ -95,8 +97,8 @@ func TestTheLastLineSaysWhatKafkaWasTold(t *testing.T) {
 		book, stop := s.noticed(func(c *consumer.Config) { c.Brokers = []string{"127.0.0.1:1"} })
 		s.logged(book, slog.LevelError, "Kafka does not answer", "group", s.group)
 		stop()
-		require.True(t, book.has(slog.LevelInfo, "ended; the group was never joined"))
-		require.Zero(t, book.times(slog.LevelInfo, "offsets are committed"))
+		require.True(t, book.Has(slog.LevelInfo, "ended; the group was never joined"))
+		require.Zero(t, book.Times(slog.LevelInfo, "offsets are committed"))
 	})
 	t.Run("Kafka is gone", func(t *testing.T) {
 		fake := consumertest.NewFake(t)
@@ -106,9 +108,9 @@ func TestTheLastLineSaysWhatKafkaWasTold(t *testing.T) {
 		s.effects(10)
 		fake.Cluster.Close()
 		stop()
-		require.True(t, book.has(slog.LevelWarn, "Kafka was not told everything", "partitions_not_committed", "2",
+		require.True(t, book.Has(slog.LevelWarn, "Kafka was not told everything", "partitions_not_committed", "2",
 			"group_not_left", "refused"))
-		require.Zero(t, book.times(slog.LevelInfo, "offsets are committed"))
+		require.Zero(t, book.Times(slog.LevelInfo, "offsets are committed"))
 	})
 }
 
@@ -116,6 +118,19 @@ func TestTheLastLineSaysWhatKafkaWasTold(t *testing.T) {
 func permitted(kind kmsg.ACLResourceType, name string, operation kmsg.ACLOperation) kfake.ACL {
 	return kfake.ACL{Resource: kind, Name: name, Pattern: kmsg.ACLResourcePatternTypeLiteral,
 		Operation: operation, Allow: true}
+}
+
+// topicsAre waits until these are the topics, each with what holds it.
+func (s *stage) topicsAre(want map[string]string) {
+	s.t.Helper()
+	var found map[string]string
+	require.Eventually(s.t, func() bool {
+		found = map[string]string{}
+		for _, topic := range s.latest.Status().Topics {
+			found[topic.Name] = topic.Held
+		}
+		return maps.Equal(want, found)
+	}, waitLimit, waitTick, "%v", &found)
 }
 
 func TestTopicsThatCantBeReadAreToldForAsLongAsItLastsAndTheOthersGoOn(t *testing.T) {
@@ -143,31 +158,20 @@ func TestTopicsThatCantBeReadAreToldForAsLongAsItLastsAndTheOthersGoOn(t *testin
 	db := deduptest.New(t)
 	s := &stage{t: t, addr: fake.Addr, group: name, topic: good, partitions: 1, dsn: db.DSN, pool: db.Pool}
 	s.exec(effectsTable)
-	book := &logbook{}
+	book := &consumertest.Log{}
 	s.start(s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
 		cc.SASL, cc.MetadataInterval, cc.Logger = mechanisms(t)[0].consumer(password),
-			200*time.Millisecond, book.logger()
+			200*time.Millisecond, book.Logger()
 		require.NoError(t, hc.Handlers.Register("effect", effect("effect"), good, denied, unread, missing))
 	}))
-	topics := func(want map[string]string) {
-		t.Helper()
-		var found map[string]string
-		require.Eventually(t, func() bool {
-			found = map[string]string{}
-			for _, topic := range s.latest.Status().Topics {
-				found[topic.Name] = topic.Held
-			}
-			return maps.Equal(want, found)
-		}, waitLimit, waitTick, "%v", &found)
-	}
-	topics(map[string]string{good: "", denied: holds.Denied, unread: holds.Denied, missing: holds.Missing})
+	s.topicsAre(map[string]string{good: "", denied: holds.Denied, unread: holds.Denied, missing: holds.Missing})
 	s.effects(5)
 	produce(good)
 	s.effects(10)
 	s.logged(book, slog.LevelError, "the topic does not exist", "topic", missing, "do", "create it")
 	s.logged(book, slog.LevelError, "the brokers deny the topic", "topic", denied)
 	s.logged(book, slog.LevelError, "the brokers deny the topic", "partition", unread+"/0")
-	topics(map[string]string{good: "", denied: holds.Denied, unread: holds.Denied, missing: holds.Missing})
+	s.topicsAre(map[string]string{good: "", denied: holds.Denied, unread: holds.Denied, missing: holds.Missing})
 	s.eventually(func() bool {
 		return s.count(`select count(*) from firstseen.holds where holds @> '[{"code": "topic_denied"}]'`) == 1
 	}, "not told to Postgres")
@@ -179,7 +183,7 @@ func TestTopicsThatCantBeReadAreToldForAsLongAsItLastsAndTheOthersGoOn(t *testin
 	_, err = admin.CreateTopic(t.Context(), 1, 1, nil, missing)
 	require.NoError(t, err)
 	produce(missing)
-	topics(map[string]string{good: "", denied: "", unread: "", missing: ""})
+	s.topicsAre(map[string]string{good: "", denied: "", unread: "", missing: ""})
 	s.effects(25)
 	s.eventually(func() bool { return len(s.latest.Status().Holds) == 0 }, "something is still held")
 	s.logged(book, slog.LevelInfo, "goes on again", "topic", denied)
@@ -200,12 +204,12 @@ func TestATopicWithoutUsableIDsIsLoggedByBatchAndReasonWithWhatToSet(t *testing.
 	book, stop := s.noticed(nil)
 	s.caughtUp()
 	stop()
-	require.True(t, book.has(slog.LevelWarn, "messages without a usable ID went to the dead letters", "topic", s.topic,
+	require.True(t, book.Has(slog.LevelWarn, "messages without a usable ID went to the dead letters", "topic", s.topic,
 		"reason", "missing_id", "first", s.topic+"/0@0", "why", "looked for header:message-id, then header:id",
 		"do", "set the topic's id"))
-	require.True(t, book.has(slog.LevelWarn, "messages without a usable ID went to the dead letters", "reason",
+	require.True(t, book.Has(slog.LevelWarn, "messages without a usable ID went to the dead letters", "reason",
 		"ambiguous_id", "messages", "1", "why", "ambiguous_id by header:id, of header:message-id, then header:id"))
-	require.LessOrEqual(t, book.times(slog.LevelWarn, "messages without"), 10, "by batch, not by message")
+	require.LessOrEqual(t, book.Times(slog.LevelWarn, "messages without"), 10, "by batch, not by message")
 	require.Equal(t, 59, s.count(`select count(*) from firstseen.dead_letters where reason = 'missing_id' and error = 'looked for header:message-id, then header:id'`))
 	require.Equal(t, 1, s.count(
 		`select count(*) from firstseen.dead_letters where reason = 'ambiguous_id' and error like '%by header:id%'`))
@@ -219,9 +223,9 @@ func TestAReplayThatWaitsIsToldToo(t *testing.T) {
 		rs = append(rs, s.record(fmt.Sprint("key-", i), "fail:99", uuid.NewString()))
 	}
 	consumertest.Produce(t, s.addr, rs...)
-	book := &logbook{}
+	book := &consumertest.Log{}
 	obeying := s.obeying(newObedient(), handlers.Retry{Base: time.Hour, Cap: time.Hour})
-	r := s.replayer(func(rc *replay.ReaderConfig, hc *handlers.Config) { obeying(nil, hc); rc.Logger = book.logger() })
+	r := s.replayer(func(rc *replay.ReaderConfig, hc *handlers.Config) { obeying(nil, hc); rc.Logger = book.Logger() })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -234,5 +238,5 @@ func TestAReplayThatWaitsIsToldToo(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
 	require.Zero(t, s.count(`select count(*) from firstseen.holds`))
-	require.Equal(t, 1, book.times(slog.LevelError, "too many of the partition's messages are parked"))
+	require.Equal(t, 1, book.Times(slog.LevelError, "too many of the partition's messages are parked"))
 }

@@ -20,22 +20,7 @@ import (
 
 // cutOffAt has a fake cluster say that its logs part from what was read under leader epoch 0 at an offset.
 func cutOffAt(fake *kfake.Cluster, end int64) {
-	fake.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(r kmsg.Request) (kmsg.Response, error, bool) {
-		fake.KeepControl()
-		request := r.(*kmsg.OffsetForLeaderEpochRequest)
-		answer := request.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
-		for _, t := range request.Topics {
-			topic := kmsg.NewOffsetForLeaderEpochResponseTopic()
-			topic.Topic = t.Topic
-			for _, p := range t.Partitions {
-				partition := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
-				partition.Partition, partition.LeaderEpoch, partition.EndOffset = p.Partition, p.LeaderEpoch, end
-				topic.Partitions = append(topic.Partitions, partition)
-			}
-			answer.Topics = append(answer.Topics, topic)
-		}
-		return answer, nil, true
-	})
+	consumertest.AnswerEpochs(fake, func(asked int32) (int32, int64) { return asked, end })
 }
 
 // divergeFetches has a fake cluster answer fetches that name a last epoch as a leader with another log does, and
@@ -97,10 +82,7 @@ func TestLogThatWasCutOffIsReadAgainFromWhereItWasByPolicy(t *testing.T) {
 	t.Parallel()
 	fake := consumertest.NewFake(t, kfake.NumBrokers(1))
 	s := newStage(t, fake.Addr, 1)
-	s.fill(20)
-	_, stop := s.run(nil)
-	s.caughtUp()
-	stop()
+	s.consumed(20)
 	cutOffAt(fake.Cluster, 10)
 	s.fill(5)
 
@@ -108,7 +90,7 @@ func TestLogThatWasCutOffIsReadAgainFromWhereItWasByPolicy(t *testing.T) {
 	book, _ := s.run(restart)
 	s.caughtUp()
 	s.effects(25)
-	require.True(t, book.has(slog.LevelError, "reading again from where the logs part", "offset", "10"))
+	require.True(t, book.Has(slog.LevelError, "reading again from where the logs part", "offset", "10"))
 }
 
 // Else a start that trusts the committed offset would skip what lies between.
@@ -116,10 +98,7 @@ func TestCommittedOffsetGoesBackWithTheLog(t *testing.T) {
 	t.Parallel()
 	fake := consumertest.NewFake(t, kfake.NumBrokers(1))
 	s := newStage(t, fake.Addr, 1)
-	s.fill(20)
-	_, stop := s.run(nil)
-	s.caughtUp()
-	stop()
+	s.consumed(20)
 	cutOffAt(fake.Cluster, 10)
 	_, err := operate.Of(s.store()).Pause(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: s.topic}, nightShift)
 	require.NoError(t, err)
@@ -146,10 +125,7 @@ func TestPositionBelowTheCutGoesOn(t *testing.T) {
 	t.Parallel()
 	fake := consumertest.NewFake(t, kfake.NumBrokers(1))
 	s := newStage(t, fake.Addr, 1)
-	s.fill(20)
-	_, stop := s.run(nil)
-	s.caughtUp()
-	stop()
+	s.consumed(20)
 	s.exec(`do $$ begin
 		perform set_config('firstseen_tx.sealed', pg_current_xact_id()::text, true);
 		update firstseen.positions set next_offset = 10, leader_epoch_at = 10; end $$`) // Postgres was set back
@@ -165,10 +141,7 @@ func TestCommittedOffsetBelowTheCutGoesOn(t *testing.T) {
 	t.Parallel()
 	fake := consumertest.NewFake(t, kfake.NumBrokers(1))
 	s := newStage(t, fake.Addr, 1)
-	s.fill(20)
-	_, stop := s.run(nil)
-	s.caughtUp()
-	stop()
+	s.consumed(20)
 	s.commitAt(10, -1)
 	s.fill(5)
 	cutOffAt(fake.Cluster, 15)
@@ -176,7 +149,7 @@ func TestCommittedOffsetBelowTheCutGoesOn(t *testing.T) {
 	s.caughtUp()
 	s.effects(25)
 	require.True(t,
-		book.has(slog.LevelWarn, "cut off below the position", "position", "20", "parts_at", "15", "offset", "10"))
+		book.Has(slog.LevelWarn, "cut off below the position", "position", "20", "parts_at", "15", "offset", "10"))
 }
 
 func (s *stage) commitAt(offset int64, epoch int32) {
@@ -193,10 +166,7 @@ func TestCommittedEpochCountsWherePostgresHasNone(t *testing.T) {
 	for name, begin := range map[string]func(s *stage){
 		"new to Postgres": func(s *stage) {},
 		"committed offset behind the position": func(s *stage) {
-			s.fill(10)
-			_, stop := s.run(nil)
-			s.caughtUp()
-			stop()
+			s.consumed(10)
 			s.exec(`update firstseen.positions set leader_epoch = null`)
 		},
 	} {
@@ -216,12 +186,9 @@ func TestCommittedEpochCountsWherePostgresHasNone(t *testing.T) {
 
 func TestOffsetsAreCommittedWithTheirLeaderEpoch(t *testing.T) {
 	t.Parallel()
-	onBrokers(t, func(t *testing.T, addr string) {
+	consumertest.OnBrokers(t, func(t *testing.T, addr string) {
 		s := newStage(t, addr, 1)
-		s.fill(20)
-		_, stop := s.run(nil)
-		s.caughtUp()
-		stop()
+		s.consumed(20)
 		s.admin(func(ctx context.Context, a *kadm.Client) error {
 			found, err := a.FetchOffsets(ctx, s.group)
 			require.EqualValues(t, 20, found[s.topic][0].At)
@@ -237,13 +204,10 @@ func TestPositionFromBeforeLearnsItsLeaderEpoch(t *testing.T) {
 	t.Parallel()
 	fake := consumertest.NewFake(t, kfake.NumBrokers(1))
 	s := newStage(t, fake.Addr, 1)
-	s.fill(20)
-	_, stop := s.run(nil)
-	s.caughtUp()
-	stop()
+	s.consumed(20)
 	s.exec(`update firstseen.positions set leader_epoch = null`)
 	s.commitAt(20, -1)
-	_, stop = s.run(nil)
+	_, stop := s.run(nil)
 	s.fill(5)
 	s.caughtUp()
 	stop()

@@ -2,10 +2,7 @@ package consumer_test
 
 import (
 	"bytes"
-	"context"
 	"log/slog"
-	"net"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,14 +15,6 @@ import (
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 )
-
-// met waits until a fault has answered n requests.
-func met(t *testing.T, h *kfake.FaultHandle, n int) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
-	defer cancel()
-	require.NoError(t, h.Wait(ctx, n), "the broker was not asked for what it was to refuse")
-}
 
 func TestRefusedCommitIsMadeUpFor(t *testing.T) {
 	t.Parallel()
@@ -43,7 +32,7 @@ func TestRefusedCommitIsMadeUpFor(t *testing.T) {
 			refused := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit},
 				Group: s.group, Err: refusal})
 			s.fill(10)
-			met(t, refused, 1)
+			consumertest.Met(t, refused, 1)
 			s.caughtUp()
 			s.fill(10)
 			s.caughtUp()
@@ -68,7 +57,7 @@ func TestUnreadableCommittedOffsetIsNotTakenForNone(t *testing.T) {
 			refused := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch},
 				Group: s.group, Err: refusal, Count: 4})
 			s.start(s.consumer(settings(latest)))
-			met(t, refused, 4)
+			consumertest.Met(t, refused, 4)
 			s.caughtUp()
 			s.requireOnce(10)
 		})
@@ -99,10 +88,10 @@ func TestGroupThatCanNotBeJoinedAtFirstIsJoinedInTheEnd(t *testing.T) {
 			refused := fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{c.request},
 				Group: s.group, Err: c.refusal, Count: 2})
 			book, _ := s.run(nil)
-			met(t, refused, 2)
+			consumertest.Met(t, refused, 2)
 			s.caughtUp()
 			s.requireOnce(10)
-			require.True(t, book.has(slog.LevelError, "Kafka does not answer", "reason", "join the group"))
+			require.True(t, book.Has(slog.LevelError, "Kafka does not answer", "reason", "join the group"))
 		})
 	}
 }
@@ -118,7 +107,7 @@ func TestMemberThatTheGroupLostJoinsAgain(t *testing.T) {
 			s.fill(10)
 			book, _ := s.run(nil)
 			s.caughtUp()
-			met(t, fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Group: s.group, Err: refusal}), 1)
+			consumertest.Met(t, fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Group: s.group, Err: refusal}), 1)
 			s.logged(book, slog.LevelInfo, "partitions given up")
 			s.fill(10)
 			s.caughtUp()
@@ -146,57 +135,23 @@ func TestRefusedFetchIsMadeUpFor(t *testing.T) {
 			consumertest.ProduceTo(t, s.addr, s.recordsTo(1, 10)...)
 			s.effects(30)
 			if refusal != kerr.CorruptMessage { // after that one the next fetch is ten seconds away
-				met(t, refused, 3)
+				consumertest.Met(t, refused, 3)
 			}
 			refused.Remove()
 			s.fill(10)
 			s.caughtUp()
 			s.requireOnce(50)
-			require.False(t, book.has(slog.LevelError, "HELD"))
-			require.False(t, book.has(slog.LevelError, "LOST"))
+			require.False(t, book.Has(slog.LevelError, "HELD"))
+			require.False(t, book.Has(slog.LevelError, "LOST"))
 		})
 	}
-}
-
-// tampered is a fake broker whose answers pass through a function, which may change them or, by returning false,
-// have the connection break in the middle of one.
-func tampered(t *testing.T, through func(answer []byte) bool) *consumertest.Fake {
-	listen := func(network, address string) (net.Listener, error) {
-		l, err := net.Listen(network, address)
-		return tamperedListener{l, through}, err
-	}
-	return consumertest.NewFake(t, kfake.ListenFn(listen))
-}
-
-type tamperedListener struct {
-	net.Listener
-	through func([]byte) bool
-}
-
-func (l tamperedListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	return tamperedConn{c, l.through}, err
-}
-
-type tamperedConn struct {
-	net.Conn
-	through func([]byte) bool
-}
-
-func (c tamperedConn) Write(answer []byte) (int, error) {
-	answer = slices.Clone(answer)
-	if c.through(answer) {
-		return c.Conn.Write(answer)
-	}
-	_, _ = c.Conn.Write(answer[:len(answer)/2])
-	return 0, c.Close()
 }
 
 func TestFetchCutInTheMiddleOfItsAnswerIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	var cuts atomic.Int32
 	mark := []byte("not in one piece")
-	fake := tampered(t, func(answer []byte) bool {
+	fake := consumertest.NewTampered(t, func(answer []byte) bool {
 		return !bytes.Contains(answer, mark) || cuts.Add(1) > 6
 	})
 	s := newStage(t, fake.Addr, 3)
@@ -214,7 +169,7 @@ func TestCorruptBatchHoldsItsPartitionUntilItIsRepaired(t *testing.T) {
 	t.Parallel()
 	var repaired atomic.Bool
 	damaged := []byte("a bit of this rots")
-	fake := tampered(t, func(answer []byte) bool {
+	fake := consumertest.NewTampered(t, func(answer []byte) bool {
 		if i := bytes.Index(answer, damaged); i >= 0 && !repaired.Load() {
 			answer[i] ^= 1
 		}
@@ -253,9 +208,9 @@ func TestMemberThatWasForgottenIsNotWaitedFor(t *testing.T) {
 		return fake.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{request}, Group: s.group, Err: kerr.UnknownServerError})
 	}
 	join, farewell := refused(kmsg.JoinGroup), refused(kmsg.LeaveGroup)
-	met(t, refused(kmsg.Heartbeat), 1)
-	met(t, join, 1)
-	met(t, farewell, 1)
+	consumertest.Met(t, refused(kmsg.Heartbeat), 1)
+	consumertest.Met(t, join, 1)
+	consumertest.Met(t, farewell, 1)
 	s.fill(10)
 	s.caughtUp()
 	s.requireOnce(20)

@@ -16,7 +16,7 @@ import (
 
 func TestOneIDRunsOnceForEachHandler(t *testing.T) {
 	t.Parallel()
-	onBrokers(t, func(t *testing.T, addr string) {
+	consumertest.OnBrokers(t, func(t *testing.T, addr string) {
 		s := newStage(t, addr, 1)
 		other := s.other(consumertest.Name(t) + "-other")
 		consumertest.CreateTopic(t, addr, other.topic, 1)

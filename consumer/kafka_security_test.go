@@ -100,7 +100,9 @@ func TestBrokerIsReachedOverTLS(t *testing.T) {
 	book, stop := s.run(settings(func(c *consumer.Config) { c.TLS = &tls.Config{} })) // trusts nobody
 	s.logged(book, slog.LevelError, "Kafka does not answer", "reason", "certificate")
 	stop()
-	s.start(s.consumer(settings(func(c *consumer.Config) { c.TLS = trust })))
+	s.start(s.consumer(settings(func(c *consumer.Config) { // what is asked for at each connection counts
+		c.TLS, c.FreshTLS = &tls.Config{}, func() *tls.Config { return trust }
+	})))
 	s.effects(10)
 }
 
@@ -118,7 +120,7 @@ func TestBrokerAuthenticatesTheConsumer(t *testing.T) {
 					client = append(client, kgo.DialTLSConfig(trust))
 				}
 				s := newSecureStage(t, broker, client...)
-				with := func(password string) (*logbook, func()) {
+				with := func(password string) (*consumertest.Log, func()) {
 					return s.run(settings(func(c *consumer.Config) {
 						c.SASL = m.consumer(password)
 						if encrypted {
@@ -156,6 +158,6 @@ func TestRefusedPasswordIsReported(t *testing.T) {
 	s := &stage{t: t, addr: fake.Addr, topic: consumertest.Name(t), group: consumertest.Name(t),
 		dsn: db.DSN, pool: db.Pool}
 	book, _ := s.run(settings(func(c *consumer.Config) { c.SASL = mechanisms(t)[0].consumer("wrong") }))
-	s.logged(book, slog.LevelError, "Kafka does not answer", "reason", "SASL Authentication Failed")
-	require.False(t, book.has(slog.LevelError, "", "error", "wrong"))
+	s.logged(book, slog.LevelError, "Kafka does not answer", "reason", "SASL Authentication failed")
+	require.False(t, book.Has(slog.LevelError, "", "error", "wrong"))
 }

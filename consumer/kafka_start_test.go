@@ -65,10 +65,7 @@ func TestStartAtLatestIsRememberedBeforeAnythingIsRead(t *testing.T) {
 func TestPositionAloneIsWhereReadingGoesOn(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 3)
-	s.fill(10)
-	_, stop := s.run(nil)
-	s.caughtUp()
-	stop()
+	s.consumed(10)
 	s.admin(func(ctx context.Context, a *kadm.Client) error { // as Kafka does after offsets.retention.minutes
 		_, err := a.DeleteGroup(ctx, s.group)
 		return err
@@ -77,7 +74,7 @@ func TestPositionAloneIsWhereReadingGoesOn(t *testing.T) {
 	book, _ := s.run(settings(latest))
 	s.caughtUp()
 	s.requireOnce(60)
-	require.False(t, book.has(slog.LevelWarn, "position"))
+	require.False(t, book.Has(slog.LevelWarn, "position"))
 }
 
 func TestCommittedOffsetAloneIsTakenOver(t *testing.T) {
@@ -92,34 +89,28 @@ func TestCommittedOffsetAloneIsTakenOver(t *testing.T) {
 	s.requireOnce(30)
 	require.Zero(t, s.count(`select count(*) from effects where "offset" < 10`))
 	for _, p := range []string{"/0", "/1", "/2"} {
-		require.True(t, book.has(slog.LevelWarn, "taking over the group", "partition", s.topic+p, "offset", "10"))
+		require.True(t, book.Has(slog.LevelWarn, "taking over the group", "partition", s.topic+p, "offset", "10"))
 	}
 }
 
 func TestLostPositionOfOnePartitionIsReadAgainFromItsFirstMessage(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 3)
-	s.fill(10)
-	_, stop := s.run(nil)
-	s.caughtUp()
-	stop()
+	s.consumed(10)
 	s.exec(`delete from firstseen.positions where "partition" = 1`)
 	s.exec(`delete from firstseen.message_dedup d using firstseen.inbox i where d.message_id = i.message_id and i."partition" = 1`)
 	s.exec(`delete from firstseen.inbox where "partition" = 1`)
 	s.exec(`delete from effects where "partition" = 1`)
 	book, _ := s.run(nil)
 	s.effects(30)
-	require.True(t, book.has(slog.LevelWarn, "Postgres lost it", "partition", s.topic+"/1"))
+	require.True(t, book.Has(slog.LevelWarn, "Postgres lost it", "partition", s.topic+"/1"))
 }
 
 func TestCommittedOffsetAheadOfPosition(t *testing.T) {
 	t.Parallel()
-	start := func(t *testing.T, policy consumer.Policy) (*stage, *logbook) {
+	start := func(t *testing.T, policy consumer.Policy) (*stage, *consumertest.Log) {
 		s := newStage(t, consumertest.NewFake(t).Addr, 1)
-		s.fill(10)
-		_, stop := s.run(nil)
-		s.caughtUp()
-		stop()
+		s.consumed(10)
 		s.fill(10)
 		s.moveGroup(0, 15)
 		book, _ := s.run(settings(func(c *consumer.Config) { c.OnPostgresBehind = policy }))
@@ -129,22 +120,19 @@ func TestCommittedOffsetAheadOfPosition(t *testing.T) {
 	t.Run("the position is trusted", func(t *testing.T) {
 		s, book := start(t, consumer.Position)
 		s.requireOnce(20)
-		require.True(t, book.has(slog.LevelWarn, "the position in Postgres, 10, is behind the committed offset, 15"))
+		require.True(t, book.Has(slog.LevelWarn, "the position in Postgres, 10, is behind the committed offset, 15"))
 	})
 	t.Run("the committed offset is trusted", func(t *testing.T) {
 		s, book := start(t, consumer.Committed)
 		s.requireOnce(15)
-		require.True(t, book.has(slog.LevelWarn, "SKIPPING 10 to 14"))
+		require.True(t, book.Has(slog.LevelWarn, "SKIPPING 10 to 14"))
 	})
 }
 
 func TestReplayByOperatorFindsOnlyDuplicates(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
-	s.fill(20)
-	_, stop := s.run(nil)
-	s.caughtUp()
-	stop()
+	s.consumed(20)
 	s.moveGroup(0, 5)
 	back := time.Now()
 	s.start(s.consumer(nil))

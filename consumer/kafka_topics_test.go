@@ -16,7 +16,7 @@ import (
 
 func TestAddedPartitionsAreReadFromTheirFirstMessage(t *testing.T) {
 	t.Parallel()
-	onBrokers(t, func(t *testing.T, addr string) {
+	consumertest.OnBrokers(t, func(t *testing.T, addr string) {
 		for _, at := range []consumer.StartAt{consumer.Earliest, consumer.Latest} {
 			t.Run(string(at), func(t *testing.T) {
 				s := newStage(t, addr, 1)
@@ -66,7 +66,7 @@ func TestMissingTopicIsNamedNotCreatedAndReadOnceItIsThere(t *testing.T) {
 		s.fill(10)
 		book, _ := s.run(s.alsoOn(missing.topic))
 		s.caughtUp()
-		require.True(t, book.has(slog.LevelError, "the topic does not exist", "topic", missing.topic))
+		require.True(t, book.Has(slog.LevelError, "the topic does not exist", "topic", missing.topic))
 		s.fill(10)
 		s.caughtUp()
 		require.False(t, s.exists(missing.topic))
@@ -96,7 +96,7 @@ func TestOnlyTopicMissingIsWaitedFor(t *testing.T) {
 
 func TestDeletedTopicLeavesTheOthersGoing(t *testing.T) {
 	t.Parallel()
-	onBrokers(t, func(t *testing.T, addr string) {
+	consumertest.OnBrokers(t, func(t *testing.T, addr string) {
 		s := newStage(t, addr, 1)
 		doomed := s.other(consumertest.Name(t) + "-doomed")
 		consumertest.CreateTopic(t, addr, doomed.topic, 1)

@@ -33,8 +33,8 @@ func TestMessagesOfAnUncleanLeaderAreNotSkipped(t *testing.T) {
 		s.requireOnce(30)
 		require.Positive(t,
 			s.count(`select leader_epoch from firstseen.positions where leader_epoch_at = next_offset`))
-		for _, b := range []*logbook{book, again} {
-			require.False(t, b.has(slog.LevelError, "", "hold", consumer.HeldCutOff))
+		for _, b := range []*consumertest.Log{book, again} {
+			require.False(t, b.Has(slog.LevelError, "", "hold", consumer.HeldCutOff))
 		}
 		require.NoError(t, cluster.Brokers[0].Start())
 	})
@@ -78,7 +78,7 @@ func TestMessagesOfAnUncleanLeaderAreNotSkipped(t *testing.T) {
 			book, stop = s.run(settings(func(c *consumer.Config) { c.OnReset = consumer.Restart }))
 			s.effects(45)
 			s.caughtUp()
-			require.True(t, book.has(slog.LevelError, "reading again from where the logs part"))
+			require.True(t, book.Has(slog.LevelError, "reading again from where the logs part"))
 			stop()
 			require.NoError(t, first.Start())
 		})

@@ -107,6 +107,20 @@ func (s *stage) startKiller(maxBatch int) *childProcess {
 	return &childProcess{Process: p, t: s.t, log: log}
 }
 
+// inTransaction counts the transactions that are open while their handlers are at work.
+func (s *stage) inTransaction() int {
+	s.t.Helper()
+	return s.count(`select count(*) from pg_stat_activity a
+		where datname = current_database() and state = 'idle in transaction' and exists (
+			select from pg_locks l where l.pid = a.pid and l.relation = 'firstseen.message_dedup'::regclass)`)
+}
+
+// atWork waits until a handler is at work.
+func (s *stage) atWork() {
+	s.t.Helper()
+	s.eventually(func() bool { return s.inTransaction() > 0 }, "no handler is at work")
+}
+
 // supervise restarts the consumer whenever it dies, until everything is settled, and returns how often it died.
 func (s *stage) supervise(maxBatch, messages int) (deaths int) {
 	s.t.Helper()
@@ -243,7 +257,7 @@ func TestAShutdownIsNoAttempt(t *testing.T) {
 	s.produceValues(values...)
 	p := s.startKiller(50)
 	for range 3 {
-		time.Sleep(1500 * time.Millisecond)
+		s.atWork()
 		p.signal(syscall.SIGTERM)
 		<-p.Done()
 		require.NoError(t, p.Err(), p.logs())
@@ -270,9 +284,9 @@ func TestAnOutageIsNoAttempt(t *testing.T) {
 		require.NoError(t, hc.Handlers.Add(handlers.Registration{Name: "effect", Topics: []string{s.topic},
 			Handler: handlers.Each(handlers.HandlerFunc(obey)), Retry: handlers.Retry{MaxAttempts: 1}}))
 	}))
-	time.Sleep(time.Second)
+	s.atWork()
 	require.NoError(t, server.Stop(pgserver.Immediate))
-	time.Sleep(5 * time.Second)
+	time.Sleep(outage(t))
 	require.NoError(t, server.Start(t.Context()))
 	s.pool.Reset()
 	s.caughtUp()

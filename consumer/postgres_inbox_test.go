@@ -95,7 +95,7 @@ func (o *odd) row() keptRow {
 
 func TestOddMessagesKeepTheirBytesAlsoAfterAReplay(t *testing.T) {
 	t.Parallel()
-	onBrokers(t, func(t *testing.T, addr string) {
+	consumertest.OnBrokers(t, func(t *testing.T, addr string) {
 		s := newStage(t, addr, 1)
 		group := s.groupAdmin()
 		var want []keptRow
@@ -134,5 +134,5 @@ func TestPartitionsOfTheInboxAreMadeWhileAConsumerRuns(t *testing.T) {
 		`do $$ begin execute 'drop table firstseen.' || (select max(relname) from pg_class
 		where relnamespace = 'firstseen'::regnamespace and relname ~ '^inbox_\d+$' and relkind = 'r'); end $$`)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return s.count(made) == before }, 60*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return s.count(made) == before }, 3*time.Minute, 10*time.Millisecond)
 }

@@ -51,13 +51,13 @@ func slowly(each time.Duration) handlers.BatchHandler {
 func TestBatchThatRunsIntoTheStatementTimeoutIsHalvedUntilItPasses(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
-	consumertest.Produce(t, s.addr, s.records(40_000, 100)...)
+	consumertest.Produce(t, s.addr, s.records(14_000, 100)...)
 	var database string
 	require.NoError(t, s.pool.QueryRow(t.Context(), `select current_database()`).Scan(&database))
 	s.exec(`alter database ` + database + ` set statement_timeout = '1s'`)
 	var timeouts atomic.Int32
 	counted := handlers.BatchHandlerFunc(func(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
-		err := slowly(150*time.Microsecond).HandleBatch(ctx, tx, ms)
+		err := slowly(time.Millisecond).HandleBatch(ctx, tx, ms)
 		var pg *pgconn.PgError
 		if errors.As(err, &pg) && pg.Code == "57014" {
 			timeouts.Add(1)
@@ -70,9 +70,9 @@ func TestBatchThatRunsIntoTheStatementTimeoutIsHalvedUntilItPasses(t *testing.T)
 	}))
 	s.caughtUp()
 	stop()
-	s.requireOnce(40_000)
+	s.requireOnce(14_000)
 	require.GreaterOrEqual(t, timeouts.Load(), int32(2))
-	require.Equal(t, 40_000, s.count(`select count(*) from firstseen.inbox where attempts = 0`))
+	require.Equal(t, 14_000, s.count(`select count(*) from firstseen.inbox where attempts = 0`))
 	t.Logf("%d calls took too long", timeouts.Load())
 }
 

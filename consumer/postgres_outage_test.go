@@ -3,13 +3,16 @@ package consumer_test
 import (
 	"context"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/dedup/deduptest/pgserver"
 	"github.com/firstseen/firstseen/handlers"
@@ -48,7 +51,7 @@ func TestPostgresCrashesUnderLoadWithoutLossOrRepeat(t *testing.T) {
 	for _, outage := range []time.Duration{0, 500 * time.Millisecond, 0, 10 * time.Second} {
 		s.awaitEffects(s.count(`select count(*) from effects`)+500, 20*time.Second)
 		require.NoError(t, server.Stop(pgserver.Immediate))
-		time.Sleep(outage)
+		time.Sleep(outage) // as long as an outage lasts
 		require.NoError(t, server.Start(t.Context()))
 		s.pool.Reset()
 		before := s.count(`select count(*) from effects`)
@@ -73,19 +76,16 @@ func TestPostgresGoneWithinABatchDeadLettersNothing(t *testing.T) {
 		rs[i].Value = []byte("sleep:10ms")
 	}
 	consumertest.Produce(t, s.addr, rs...)
-	handled := make(chan struct{}, 100)
+	var handled atomic.Int32
 	stop := s.start(s.consumer(func(cc *consumer.Config, hc *handlers.Config) {
 		cc.MaxBatch = 50
-		require.NoError(t, hc.Handlers.Register("effect", handlers.Each(handlers.HandlerFunc(obey)), s.topic))
-		hc.Observe = func(at handlers.Stage) {
-			if at == handlers.StageAccepted {
-				handled <- struct{}{}
-			}
-		}
+		require.NoError(t, hc.Handlers.Register("effect", handlers.Each(handlers.HandlerFunc(func(ctx context.Context,
+			tx pgx.Tx, m dedup.Message) error {
+			defer handled.Add(1)
+			return obey(ctx, tx, m)
+		})), s.topic))
 	}))
-	<-handled
-	<-handled                          // the second batch is open
-	time.Sleep(100 * time.Millisecond) // and some of its messages are handled
+	s.eventually(func() bool { return handled.Load() >= 55 }, "the second batch is not being handled")
 	require.NoError(t, server.Stop(pgserver.Immediate))
 	require.NoError(t, server.Start(t.Context()))
 	s.pool.Reset()
@@ -166,7 +166,7 @@ func TestPostgresSetBackToBeforeTheGroupTakesItOverWhereItStands(t *testing.T) {
 				stop = start()
 			}
 			require.Eventually(t, func() bool { return heard.times("taking over the group where it stands") == 3 },
-				30*time.Second, 50*time.Millisecond,
+				3*time.Minute, 50*time.Millisecond,
 				"not each partition was taken over, or not with a word in the log")
 			consumertest.Produce(t, s.addr, s.records(100, 30)...)
 			s.caughtUp()

@@ -41,7 +41,7 @@ func (s *stage) heldFor(code string) {
 			}
 		}
 		return false
-	}, time.Minute, 20*time.Millisecond, "no partition is held for %s", code)
+	}, 3*time.Minute, 20*time.Millisecond, "no partition is held for %s", code)
 }
 
 func TestOpenConnectionsThatFallSilentAreGivenUp(t *testing.T) {
@@ -149,8 +149,7 @@ func TestConsumerEndsInTimeWhilePostgresIsSilent(t *testing.T) {
 	stop()
 	took := time.Since(began)
 	proxy.Close() // or closing the pool would wait for answers
-	require.Less(t, took, 2*time.Second+7*time.Second+10*time.Second,
-		"drain, what is cut off after it, and leaving the group")
+	require.Less(t, took, time.Minute, "drain, what is cut off after it, and leaving the group")
 }
 
 func TestReadOnlyPostgresIsAHoldOfItsOwn(t *testing.T) {

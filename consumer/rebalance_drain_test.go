@@ -78,7 +78,7 @@ func pausing(d time.Duration) handlers.HandlerFunc {
 }
 
 func TestShutdownFinishesTheOpenBatchAndCommitsIt(t *testing.T) {
-	onBrokers(t, func(t *testing.T, addr string) {
+	consumertest.OnBrokers(t, func(t *testing.T, addr string) {
 		s := newStage(t, addr, 1)
 		consumertest.Produce(t, addr, s.records(30, 5)...)
 		_, left := s.drain(longDrain, 1, pausing(100*time.Millisecond))

@@ -81,7 +81,7 @@ func (g *groupAdmin) awaitStable(names ...string) {
 			}
 		}
 		return state == "Stable" && len(members) == len(names)
-	}, 40*time.Second, 20*time.Millisecond, "the group did not settle on %v", names)
+	}, 3*time.Minute, 20*time.Millisecond, "the group did not settle on %v", names)
 }
 
 // awaitEmpty waits until the members' sessions have timed out.
@@ -90,7 +90,7 @@ func (g *groupAdmin) awaitEmpty() {
 	require.Eventually(g.s.t, func() bool {
 		_, members := g.describe()
 		return len(members) == 0
-	}, 40*time.Second, 100*time.Millisecond, "the group did not give its members up")
+	}, 3*time.Minute, 100*time.Millisecond, "the group did not give its members up")
 }
 
 func (g *groupAdmin) committed() map[int32]int64 {
@@ -117,7 +117,7 @@ func (g *groupAdmin) reset(to int64) {
 	}
 	require.Eventually(g.s.t, func() bool {
 		return g.admin.CommitAllOffsets(context.Background(), g.s.group, offsets) == nil
-	}, 60*time.Second, 50*time.Millisecond, "the group's offsets could not be reset")
+	}, 3*time.Minute, 50*time.Millisecond, "the group's offsets could not be reset")
 }
 
 // watchOffsets looks at the group's offsets every 50 ms until the returned function is called, which gives

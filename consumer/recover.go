@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/firstseen/firstseen/consumer/internal/crashguard"
+	"github.com/firstseen/firstseen/consumer/internal/fetch"
 	"github.com/firstseen/firstseen/consumer/internal/holding"
-	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/wait"
+	"github.com/firstseen/firstseen/handlers/crashguard"
 )
 
 // recover decides what a failed attempt means, and says whether the partition goes on. Whatever it is, nothing of
@@ -67,16 +68,11 @@ func (w *worker) resume() {
 // rest gives up all that is fetched and not processed.
 func (w *worker) rest() {
 	w.session.c.memory.Give(w.partition.Rest())
-	w.messages, w.size, w.next = nil, 0, w.position.Next
+	w.counts(-w.decoded)
+	w.messages, w.size, w.next, w.unread, w.unready = nil, 0, w.position.Next, fetch.Taken{}, nil
 }
 
-// grow lets batches become larger again after a success.
-func (w *worker) grow() {
-	w.limit = min(w.limit+max(1, w.limit/8), w.session.c.cfg.MaxBatch) // slowly: too much costs a timeout each time
-}
-
-// excuse says in Postgres that the position was acquired, and has not moved for another reason than a death, if it has
-// not.
+// excuse takes the acquiring back of a position that has not moved: the process lives, and nobody died over it.
 func (w *worker) excuse() {
 	if w.position != nil {
 		crashguard.Excuse(w.session.work, w.session.c.processor.Store(), w.position, w.log)

@@ -28,8 +28,9 @@ func (s *session) Diverged(p *fetch.Partition, err error) {
 	s.refused(p, fmt.Errorf("partition %s: %w", p, err))
 }
 
-// refused is for a leader that has nothing after what was read last. Where it only does not know that epoch the
-// fetches go on without; else acquiring the partition anew finds out where the logs part, and decides by policy.
+// refused handles the answer of a leader that has nothing after what was read last. Where it only does not know that
+// epoch the fetches go on without; else acquiring the partition anew finds out where the logs part, and decides by
+// policy.
 func (s *session) refused(p *fetch.Partition, reason error) {
 	found, named, err := s.c.wire.Parted(s.ctx, p.TopicPartition, p.TopicID, p.Read())
 	switch {

@@ -104,7 +104,7 @@ func (s *stage) copies(n int) []*kgo.Record {
 
 func TestReplayTakesEffectOnceForEachMessage(t *testing.T) {
 	t.Parallel()
-	onBrokers(t, func(t *testing.T, addr string) {
+	consumertest.OnBrokers(t, func(t *testing.T, addr string) {
 		s := newStage(t, addr, 3)
 		consumertest.Produce(t, addr, s.copies(100)...)
 		r := s.replayer(nil)
@@ -367,7 +367,7 @@ func TestReplaySaysWhichMessagesAreGone(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, consumertest.NewFake(t).Addr, 1)
 	s.fill(20)
-	s.deleteBefore(0, 12)
+	consumertest.DeleteBefore(s.t, s.addr, s.topic, 0, 12)
 	r := s.replayer(nil)
 	_, err := r.run(func(c *replay.Config) { c.From = replay.OffsetPlace(5) })
 	require.ErrorContains(t, err, "messages 5 to 11 of partition 0 are not in Kafka any more")
@@ -394,7 +394,7 @@ func TestReplayThatIsResumedAfterItsEndWasDeletedComesToAnEnd(t *testing.T) {
 	}))
 	require.ErrorIs(t, err, context.Canceled)
 	require.Positive(t, first.Left())
-	s.deleteBefore(0, 35)
+	consumertest.DeleteBefore(s.t, s.addr, s.topic, 0, 35)
 	_, err = r.run(upTo30)
 	require.ErrorContains(t, err, "to 29 were deleted before they were read")
 

@@ -54,7 +54,7 @@ func (s *stage) position(partition int32) int {
 
 func TestResetBackHasMessagesReadAgainWithoutEffect(t *testing.T) {
 	t.Parallel()
-	onBrokers(t, func(t *testing.T, addr string) {
+	consumertest.OnBrokers(t, func(t *testing.T, addr string) {
 		s := stopped(t, addr)
 		plan := s.plan(replay.OffsetPlace(3), 1)
 		require.Equal(t, []cluster.ResetPartition{{Partition: 1, Position: 10, Committed: 10,
@@ -89,7 +89,7 @@ func TestResetForwardSkipsAndSaysHowMuch(t *testing.T) {
 func TestResetStaysWithinWhatKafkaHas(t *testing.T) {
 	t.Parallel()
 	s := stopped(t, consumertest.NewFake(t).Addr)
-	s.deleteBefore(0, 12)
+	consumertest.DeleteBefore(s.t, s.addr, s.topic, 0, 12)
 	plan := s.plan(replay.OffsetPlace(0))
 	require.EqualValues(t, 12, plan.Partitions[0].To)
 	require.Zero(t, plan.Skipped(), "what is deleted is skipped by nobody")
@@ -201,9 +201,9 @@ func TestStandingIsWhatPostgresAndKafkaSay(t *testing.T) {
 // no lag, and a reset to there would skip it.
 func TestStandingAndResetEndAtTheLastStableOffset(t *testing.T) {
 	t.Parallel()
-	onBrokers(t, func(t *testing.T, addr string) {
+	consumertest.OnBrokers(t, func(t *testing.T, addr string) {
 		s := stopped(t, addr)
-		s.open(s.transactional(), s.recordsTo(0, 5)...)
+		consumertest.NewTransactions(s.t, s.addr, s.topic).Open(s.recordsTo(0, 5)...)
 		consumertest.ProduceTo(t, addr, s.recordsTo(0, 5)...)
 
 		standing, err := newCluster(t, addr).Standing(t.Context(), s.store(), s.group, []string{s.topic})

@@ -15,9 +15,9 @@ import (
 
 	"github.com/firstseen/firstseen/consumer/internal/fetch"
 	"github.com/firstseen/firstseen/consumer/internal/holding"
-	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 // session is one generation of the group: the partitions that this member was given, until they are given up.
@@ -92,7 +92,7 @@ func (s *session) run(shutdown, generationEnd context.Context) {
 	}
 }
 
-// limitDrain gives open batches their last term.
+// limitDrain abandons open batches after DrainTimeout.
 func (s *session) limitDrain() {
 	s.c.cfg.Observe(StageDraining)
 	s.c.life.drains(s)
@@ -124,7 +124,7 @@ func (s *session) assigned() bool {
 		for _, a := range assignments {
 			tp := wire.TopicPartition{Topic: topic, Partition: int32(a.ID)}
 			parts = append(parts, tp)
-			p := fetch.NewPartition(tp, s.topics[topic], s.c.topic(topic).message())
+			p := fetch.NewPartition(tp, s.topics[topic], s.c.cfg.entry(topic).message())
 			p.HeldIn(s.c.holds)
 			s.partitions[tp] = p
 		}
@@ -146,8 +146,12 @@ func (s *session) assigned() bool {
 	}
 }
 
-// lookUp finds out how far the group is. Topics that are new to Postgres are begun first, all partitions at once.
+// lookUp finds out how far the group is, in a database that is the one it has to be. Topics that are new to Postgres
+// are begun first, all partitions at once.
 func (s *session) lookUp(parts []wire.TopicPartition) (committed map[wire.TopicPartition]wire.Reading, err error) {
+	if err := s.c.processor.Store().CheckHome(s.ctx, s.c.cfg.Group, s.c.cfg.Home); err != nil {
+		return nil, err
+	}
 	if err := s.c.processor.LookUpPauses(s.ctx); err != nil { // before anything is processed
 		return nil, err
 	}
@@ -174,7 +178,9 @@ func (s *session) begin(topic string) error {
 	}
 	var parts []wire.TopicPartition
 	for _, p := range s.topics[topic].Partitions {
-		parts = append(parts, wire.TopicPartition{Topic: topic, Partition: p.ID})
+		if cfg.Home.Has(p.ID) {
+			parts = append(parts, wire.TopicPartition{Topic: topic, Partition: p.ID})
+		}
 	}
 	committed, err := s.c.wire.CommittedOffsets(s.ctx, cfg.Group, parts)
 	if err != nil {
@@ -225,8 +231,12 @@ func (s *session) forgetGone(topic string) error {
 
 // fault ends the session because of something that only joining the group anew can repair.
 func (s *session) fault(err error) {
+	level := slog.LevelError
+	if errors.Is(err, errTopicsChanged) {
+		level = slog.LevelInfo
+	}
 	if s.ctx.Err() == nil {
-		s.log.Error("giving all partitions up to join the group anew", "error", err)
+		s.log.Log(s.ctx, level, "giving all partitions up to join the group anew", "error", err)
 	}
 	s.giveUp(err)
 }
@@ -254,7 +264,7 @@ func (s *session) watch() {
 
 // Refresh brings the leaders up to date and ends the session where the assignment can no longer be right.
 func (s *session) Refresh() {
-	found, err := s.c.wire.Metadata(s.ctx, s.c.topicNames())
+	found, err := s.c.ask(s.ctx, s.c.cfg.PatternInterval)
 	if err != nil {
 		if s.ctx.Err() == nil {
 			s.c.cluster.Wait(holds.Kafka, err)
@@ -262,7 +272,6 @@ func (s *session) Refresh() {
 		return
 	}
 	s.c.cluster.End()
-	s.c.look(found)
 	for name, now := range found {
 		before, subscribed := s.topics[name]
 		if err := changed(name, before, now, subscribed); err != nil {
@@ -292,7 +301,7 @@ func changed(name string, before, now wire.Topic, subscribed bool) error {
 	return nil
 }
 
-// offsets are how far the session's partitions are processed, and how far that is committed to Kafka.
+// offsets tells how far the session's partitions are processed, and how far that is committed to Kafka.
 type offsets struct {
 	mu        sync.Mutex
 	done      map[wire.TopicPartition]wire.Reading

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -23,12 +22,6 @@ import (
 	"github.com/firstseen/firstseen/handlers"
 )
 
-// onBrokers runs a test against the embedded broker and against a real Kafka.
-func onBrokers(t *testing.T, test func(t *testing.T, addr string)) {
-	t.Run("fake", func(t *testing.T) { test(t, consumertest.NewFake(t).Addr) })
-	t.Run("kafka", func(t *testing.T) { test(t, consumertest.Kafka(t)) })
-}
-
 // stage is a database, a broker, a topic and a group for one test.
 type stage struct {
 	t              testing.TB
@@ -40,6 +33,7 @@ type stage struct {
 	killerHandlers int           // of a killer's process; 0: one
 	dsn            string
 	silence        time.Duration      // of Postgres; 0: the default
+	idleAfter      time.Duration      // of lanes' transactions; 0: the default
 	pool           *pgxpool.Pool      // the test's own, as superuser
 	latest         *consumer.Consumer // the last one that was made
 }
@@ -93,7 +87,7 @@ func (s *stage) consumer(change func(*consumer.Config, *handlers.Config)) *consu
 	ctx := context.Background()
 	pool := deduptest.OpenPool(s.t, s.dsn, func(c *pgxpool.Config) { dedup.PreparePool(c, s.silence) })
 	store, err := dedup.Open(ctx, pool, dedup.Config{Inbox: s.group, EvictAfter: 500 * time.Millisecond,
-		AnswerTimeout: s.silence})
+		AnswerTimeout: s.silence, IdleAfter: s.idleAfter})
 	require.NoError(s.t, err)
 	hc := handlers.Config{Store: store, Handlers: &handlers.Registry{}, Logger: logger(),
 		PausePoll: 50 * time.Millisecond}
@@ -101,7 +95,7 @@ func (s *stage) consumer(change func(*consumer.Config, *handlers.Config)) *consu
 	if change != nil {
 		change(&cc, &hc)
 	}
-	if len(hc.Handlers.Topics()) == 0 {
+	if len(hc.Handlers.Topics())+len(hc.Handlers.Patterns()) == 0 {
 		require.NoError(s.t, hc.Handlers.Register("effect", effect("effect"), s.topic))
 	}
 	processor, err := handlers.NewProcessor(hc)
@@ -153,52 +147,43 @@ func (s *stage) start(c *consumer.Consumer) (stop func()) {
 }
 
 // records makes n records with new IDs, spread over keys.
-func (s *stage) records(n, keys int) []*kgo.Record {
-	rs := make([]*kgo.Record, n)
-	for i := range rs {
-		rs[i] = s.record(fmt.Sprintf("key-%d", i%keys), fmt.Sprintf("value-%d", i), uuid.NewString())
-	}
-	return rs
-}
+func (s *stage) records(n, keys int) []*kgo.Record { return consumertest.Records(s.topic, n, keys) }
 
 // record makes one record; an empty id leaves the header out.
 func (s *stage) record(key, value, id string) *kgo.Record {
-	r := &kgo.Record{Topic: s.topic, Key: []byte(key), Value: []byte(value)}
-	if id != "" {
-		r.Headers = []kgo.RecordHeader{{Key: "message-id", Value: []byte(id)}}
-	}
-	return r
+	return consumertest.Record(s.topic, key, value, id)
 }
 
 // caughtUp waits until the group's offsets are at the topic's end.
 func (s *stage) caughtUp() {
 	s.t.Helper()
-	require.Eventually(s.t, s.isCaughtUp, 90*time.Second, 50*time.Millisecond,
-		"the group's offsets did not reach the topic's end")
+	deduptest.UntilDone(s.t, 90*time.Second, "the group's offsets did not reach the topic's end", s.offsets)
 }
 
 func (s *stage) isCaughtUp() bool {
-	for p := range s.partitions {
+	_, done := s.offsets()
+	return done
+}
+
+// offsets are those that the group has committed; done: they are at the topic's end.
+func (s *stage) offsets() (state string, done bool) {
+	committed, done := make([]int64, s.partitions), true
+	for p := range committed {
 		end := consumertest.EndOffset(s.t, s.addr, s.topic, int32(p))
-		if end > 0 && consumertest.CommittedOffset(s.t, s.addr, s.group, s.topic, int32(p)) != end {
-			return false
-		}
+		committed[p] = consumertest.CommittedOffset(s.t, s.addr, s.group, s.topic, int32(p))
+		done = done && (end == 0 || committed[p] == end)
 	}
-	return true
+	return fmt.Sprint(committed), done
 }
 
 // requireOnce asserts that each of n messages took effect exactly once, and that each key's did so in the order of
 // their offsets.
 func (s *stage) requireOnce(n int) {
 	s.t.Helper()
-	const sql = `select (select count(*) from firstseen.parked) > 0 and (select count(*) from firstseen.inbox) < $1`
-	for end := time.Now().Add(waitLimit); time.Now().Before(end); time.Sleep(waitTick) { // for what was set apart
-		var waits bool
-		require.NoError(s.t, s.pool.QueryRow(context.Background(), sql, n).Scan(&waits))
-		if !waits {
-			break
-		}
-	}
+	deduptest.UntilDone(s.t, waitLimit, "what was set apart does not drain", func() (string, bool) {
+		parked := s.parked()
+		return fmt.Sprint(parked), parked == 0 || s.count(`select count(*) from firstseen.inbox`) >= n
+	})
 	require.Equal(s.t, n, s.count(`select count(distinct message_id) from effects`), "messages that took effect")
 	require.Equal(s.t, n, s.count(`select count(*) from effects`), "effects")
 	require.Equal(s.t, n, s.count(`select count(*) from firstseen.inbox`), "inbox rows")

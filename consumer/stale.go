@@ -7,7 +7,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/firstseen/firstseen/consumer/internal/wait"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 // staleMember is this process's last membership of the group after kafka-go has forgotten it, which it does when the
@@ -19,7 +19,7 @@ type staleMember struct {
 	expelled sync.WaitGroup
 }
 
-// expel begins to take the member out of the group, once, until that is done or there is another.
+// expel begins to take the member out of the group, once, and goes on until that is done or replace is called.
 func (m *staleMember) expel(ctx context.Context, c *Consumer, cause error) {
 	// then kafka-go goes on as the member
 	if m.id == "" || m.stop != nil || errors.Is(cause, kafka.RebalanceInProgress) {
@@ -35,7 +35,7 @@ func (m *staleMember) expel(ctx context.Context, c *Consumer, cause error) {
 	})
 }
 
-// replace ends that: there is a new membership, or none is wanted any more.
+// replace ends expel: there is a new membership, or none is wanted any more.
 func (m *staleMember) replace(id string) {
 	if m.stop != nil {
 		m.stop()

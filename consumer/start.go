@@ -8,10 +8,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kerr"
 
-	"github.com/firstseen/firstseen/consumer/internal/crashguard"
 	"github.com/firstseen/firstseen/consumer/internal/holding"
-	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
+	"github.com/firstseen/firstseen/dedup/wait"
+	"github.com/firstseen/firstseen/handlers/crashguard"
 )
 
 // start acquires the position and sets where reading begins. It goes on trying until it is done, and returns
@@ -69,7 +69,7 @@ func (w *worker) acquire(ctx context.Context) (at wire.Reading, hold, err error)
 	if at.Offset == begin.offset {
 		handled = w.position.Next
 	}
-	w.guard = crashguard.AfterAcquiring(s.c.processor, w.position, at.Offset, handled, cfg.MaxBatch, w.log)
+	w.guard = crashguard.AfterAcquiring(s.c.processor, w.position, at.Offset, handled, w.limit, w.log)
 	return at, nil, store.Reposition(ctx, w.position, at.Offset, p.TopicID, at.Epoch)
 }
 
@@ -157,7 +157,7 @@ func (w *worker) within(ctx context.Context, offset int64) (next int64, hold, er
 
 // restarts says that a log that was cut off is to be read again, and that this skips nothing.
 func (w *worker) restarts() bool {
-	return w.session.c.cfg.OnReset == Restart && !w.session.c.topic(w.partition.Topic).Identity.ByPosition()
+	return w.session.c.cfg.OnReset == Restart && !w.session.c.cfg.entry(w.partition.Topic).Identity.ByPosition()
 }
 
 func (w *worker) cutOffHold(reason error) error {
@@ -184,7 +184,7 @@ func (w *worker) offsetAt(ctx context.Context, timestamp int64) (int64, error) {
 	return found[tp], holding.Kafka(err)
 }
 
-// startFacts are what is known of a partition when its position has been acquired.
+// startFacts describe a partition whose position has been acquired.
 type startFacts struct {
 	committed        wire.Reading // valid where hasCommit
 	hasCommit        bool
@@ -196,10 +196,9 @@ type startFacts struct {
 	onPostgresBehind Policy
 }
 
-// start is where to begin, and what an operator should hear about it.
 type start struct {
-	offset int64 // or earliestOffset
-	// read is what the log must still be: up to the offset, or beyond it, to the position.
+	offset int64 // or wire.EarliestOffset
+	// read must still be in the log: up to the offset, or beyond it, to the position.
 	read wire.Reading
 	warn string
 	hold error // do not begin

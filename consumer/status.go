@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -13,7 +12,7 @@ import (
 	"github.com/firstseen/firstseen/dedup/holds"
 )
 
-// State is what a Consumer is at.
+// State is a Consumer's phase of life.
 type State string
 
 // The states, in their order; after a drain comes Joining again, or Ended.
@@ -25,12 +24,12 @@ const (
 	Ended     State = "ended"     // Run has returned, or is about to
 )
 
-// Status is what a Consumer is at, as of one moment.
+// Status describes a Consumer as of one moment.
 type Status struct {
 	State State
 	Since time.Time // of the state
-	// KafkaSince is since when no broker has answered any request. Zero: the last request was answered, or none was
-	// made.
+	// KafkaSince is the time since which no broker has answered any request. Zero: the last request was answered, or
+	// none was made.
 	KafkaSince time.Time
 	// Generation is the group's, of the partitions; 0 while there are none.
 	Generation int32
@@ -38,12 +37,12 @@ type Status struct {
 	Partitions []PartitionStatus
 	// Rebalances counts the assignments since the start.
 	Rebalances int64
-	// Pauses are what operators have paused in the inbox, as last looked up. Nobody may change the slice.
+	// Pauses are the operators' pauses in the inbox, as last looked up. Nobody may change the slice.
 	Pauses []dedup.Pause
-	// Holds are what waits in this process, the oldest first: topics, handlers and the group too, and what they wait
-	// for.
+	// Holds are the waits of this process, the oldest first: of partitions, topics, handlers and the group, each with
+	// its cause.
 	Holds []holds.Hold
-	// Topics are all that the config names, sorted.
+	// Topics are all that the config names and those that its patterns match, sorted.
 	Topics []TopicStatus
 }
 
@@ -55,7 +54,7 @@ type TopicStatus struct {
 	HeldSince time.Time // zero: not held
 }
 
-// PartitionStatus is where one partition stands.
+// PartitionStatus describes one partition of this member.
 type PartitionStatus struct {
 	Topic     string
 	Partition int32
@@ -65,10 +64,10 @@ type PartitionStatus struct {
 	End           int64 // the last stable offset, as the broker last told it; -1: not known yet
 	HighWatermark int64 // the partition's end, open transactions included; -1: not known yet
 
-	// Lag is how many offsets lie between Next and End. What lies beyond End waits for a producer's open
-	// transaction, and is nobody's lag. -1: not known.
+	// Lag counts the offsets between Next and End. What lies beyond End waits for a producer's open transaction, and
+	// is nobody's lag. -1: not known.
 	Lag int64
-	// LagTime is how old the message at Next is, by its timestamp. 0: nothing waits, or it has not been fetched.
+	// LagTime is the age of the message at Next, by its timestamp. 0: nothing waits, or it has not been fetched.
 	LagTime time.Duration
 	// CaughtUp says that everything below End is processed. Transaction markers and gaps of compaction are no
 	// messages.
@@ -79,7 +78,8 @@ type PartitionStatus struct {
 	HeldSince time.Time // zero: not held
 	// Paused says that an operator has paused the partition or its topic.
 	Paused bool
-	// OpenTransaction is since when a producer's open transaction is known to hold End back. Zero: none does.
+	// OpenTransaction is the time since which a producer's open transaction is known to hold End back. Zero: none
+	// does.
 	OpenTransaction time.Time
 }
 
@@ -106,10 +106,10 @@ func (c *Consumer) Status() Status {
 	return status
 }
 
-// topicStatus tells of the config's topics. That one is denied may show only where it is fetched.
+// topicStatus tells of the topics that are to be read. That one is denied may show only where it is fetched.
 func (c *Consumer) topicStatus(list []holds.Hold) []TopicStatus {
-	topics := make([]TopicStatus, 0, len(c.cfg.Topics))
-	for _, name := range slices.Sorted(maps.Keys(c.topics)) {
+	topics := []TopicStatus{}
+	for _, name := range c.topics.names() {
 		t := TopicStatus{Name: name}
 		if i := slices.IndexFunc(list, func(h holds.Hold) bool {
 			return h.Kind == holds.TopicKind && h.Name == name || h.Code == holds.Denied &&
@@ -142,7 +142,6 @@ func partitionStatus(p *fetch.Partition, next, committed int64, now time.Time) P
 	return st
 }
 
-// life is what a consumer is at.
 type life struct {
 	mu         sync.Mutex
 	state      State
@@ -150,8 +149,6 @@ type life struct {
 	session    *session // nil: no partitions are assigned
 	rebalances int64
 }
-
-func newLife() *life { return &life{state: Starting, since: time.Now()} }
 
 func (l *life) status() (Status, *session) {
 	l.mu.Lock()

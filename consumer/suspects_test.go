@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,8 +22,10 @@ import (
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/handlers"
+	"github.com/firstseen/firstseen/handlers/crashguard"
 )
 
 const suspectAttempts = 3
@@ -87,14 +90,16 @@ func (s *stage) consumerOf(h handlers.BatchHandler,
 	})
 }
 
-// allSettled waits until all messages are handled or dead.
+// allSettled waits until all messages are handled or dead. Postgres may be down meanwhile.
 func (s *stage) allSettled(messages int) {
 	s.t.Helper()
-	const sql = `select (select count(*) from firstseen.inbox) + (select count(*) from firstseen.dead_letters)`
-	require.Eventually(s.t, func() bool {
-		var n int
-		return s.pool.QueryRow(context.Background(), sql).Scan(&n) == nil && n == messages
-	}, 5*time.Minute, 20*time.Millisecond, "not settled")
+	const sql = `select (select count(*) from firstseen.inbox) + (select count(*) from firstseen.dead_letters),
+		(select coalesce(sum(attempts), 0) from firstseen.parked)`
+	var n, attempts int
+	deduptest.UntilDone(s.t, 5*time.Minute, "not settled", func() (string, bool) {
+		err := s.pool.QueryRow(context.Background(), sql).Scan(&n, &attempts)
+		return fmt.Sprintf("%d messages, and %d attempts at others", n, attempts), err == nil && n == messages
+	})
 }
 
 // opaquely is a handler as one that does not say which message it failed on.
@@ -147,6 +152,25 @@ func TestAMessageThatLooksLikeAnOutageByItselfRunsOutOfAttempts(t *testing.T) {
 	require.Equal(t, 1, s.count(`select count(*) from firstseen.dead_letters`))
 }
 
+// When it is set apart, at each attempt by itself, and when it is given up. Of the others it says nothing.
+func TestTheLogNamesASuspectAtEachStep(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, consumertest.NewFake(t).Addr, 1)
+	s.rogues(20, map[int]string{13: "terminate"})
+	book := &consumertest.Log{}
+	stop := s.start(s.consumerOf(handlers.Each(handlers.HandlerFunc(rogue)),
+		func(cc *consumer.Config, hc *handlers.Config) { cc.Logger, hc.Logger = book.Logger(), book.Logger() }))
+	s.allSettled(20)
+	stop()
+	require.Equal(t, 1, book.Times(slog.LevelWarn, "a message failed again by itself though Postgres is well",
+		"partition", s.topic+"/0", "offset", "13", "error", "57P01"))
+	for attempt, state := range []string{"failed", "failed", "ended_session"} {
+		require.Equal(t, 1, book.Times(slog.LevelWarn, "handler failed", "handler", "effect",
+			"message", s.topic+"/0@13", "attempts", strconv.Itoa(attempt+1), "state", state, "error", "57P01"), attempt)
+	}
+	require.Equal(t, suspectAttempts, book.Times(slog.LevelWarn, "handler failed"), "of others")
+}
+
 // A shortage that only it meets, of its handler's tablespace, say, is nobody's as long as nobody passes beside it.
 func TestAMessageThatIsShortCountsNoAttemptUntilAnotherPasses(t *testing.T) {
 	t.Parallel()
@@ -159,7 +183,7 @@ func TestAMessageThatIsShortCountsNoAttemptUntilAnotherPasses(t *testing.T) {
 		calls.Add(1)
 		return rogue(ctx, tx, m)
 	})), func(_ *consumer.Config, hc *handlers.Config) { hc.Holds = shown }))
-	require.Eventually(t, func() bool { return calls.Load() > suspectAttempts+2 }, 2*time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return calls.Load() > suspectAttempts+2 }, 3*time.Minute, 10*time.Millisecond)
 	require.Zero(t, s.count(`select count(*) from firstseen.dead_letters`))
 	held := func() bool {
 		return slices.ContainsFunc(shown.List(), func(h holds.Hold) bool { return h.Code == holds.Suspected })
@@ -209,7 +233,7 @@ func TestAShortageOfAllMessagesDeadLettersNone(t *testing.T) {
 		return rogue(ctx, tx, m)
 	}))
 	stop := s.start(s.consumerOf(h, nil))
-	require.Eventually(t, func() bool { return calls.Load() > 60 }, 2*time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return calls.Load() > 60 }, 3*time.Minute, 10*time.Millisecond)
 	full.Store(false)
 	s.allSettled(40)
 	s.caughtUp()
@@ -249,15 +273,24 @@ func TestALimitOfASessionCostsNoMessageThatKeepsIt(t *testing.T) {
 
 func TestAMessageThatIsTooSlowForASessionsLimitRunsOutOfAttempts(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, consumertest.NewFake(t).Addr, 1)
-	s.rogues(20, map[int]string{5: "sleep:2s"})
-	s.exec(`alter database ` + s.text(`select current_database()`) + ` set transaction_timeout = '1s'`)
-	stop := s.start(s.consumerOf(handlers.Each(handlers.HandlerFunc(rogue)), nil))
-	s.allSettled(20)
-	stop()
-	s.requireOnce(19)
-	require.Equal(t, fmt.Sprint("attempts_exhausted ", suspectAttempts),
-		s.text(`select reason || ' ' || attempts from firstseen.dead_letters`))
+	for limit, code := range map[string]string{
+		"transaction_timeout": "25P04", "idle_in_transaction_session_timeout": "25P03"} {
+		t.Run(limit, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, consumertest.NewFake(t).Addr, 1)
+			s.idleAfter = time.Second // or a lane would give it the ten minutes of the default
+			s.rogues(20, map[int]string{5: "sleep:2s"})
+			s.exec(`alter database ` + s.text(`select current_database()`) + ` set ` + limit + ` = '1s'`)
+			stop := s.start(s.consumerOf(handlers.Each(handlers.HandlerFunc(rogue)), nil))
+			s.allSettled(20)
+			stop()
+			s.requireOnce(19)
+			require.Equal(t, fmt.Sprint("attempts_exhausted ", suspectAttempts),
+				s.text(`select reason || ' ' || attempts from firstseen.dead_letters`))
+			require.Contains(t, s.text(`select error from firstseen.dead_letters`), code)
+			require.Zero(t, s.count(`select sum(attempts) from firstseen.inbox`), "of others")
+		})
+	}
 }
 
 func TestAWatchdogThatEndsOldTransactionsIsKeptByShorterOnes(t *testing.T) {
@@ -371,4 +404,27 @@ func TestAKillerWithTwoHandlersIsGivenUpByTheOneThatDies(t *testing.T) {
 		s.text(`select handler || ' ' || reason || ' ' || attempts from firstseen.dead_letters join firstseen.scopes using (scope_id)`))
 	require.Equal(t, 3, s.count(
 		`select count(*) from firstseen.inbox join firstseen.scopes using (scope_id) where handler = 'other'`))
+}
+
+// An owner that died over a position has had its first batch at work: what lies behind that is innocent.
+func TestNoMoreIsSetApartThanAnOwnerThatDiedHadAtWork(t *testing.T) {
+	t.Parallel()
+	const messages = 1000
+	s := newStage(t, consumertest.NewFake(t).Addr, 1)
+	consumertest.Produce(t, s.addr, s.records(messages, messages)...)
+	s.exec(`create table set_apart (id uuid);
+		create function note() returns trigger language plpgsql as $$
+			begin insert into public.set_apart values (new.message_id); return null; end $$;
+		create trigger note after insert on firstseen.parked for each row execute function note()`)
+	c := s.consumer(nil)
+	store, err := dedup.Open(t.Context(), deduptest.OpenPool(t, s.dsn, nil), dedup.Config{Inbox: s.group})
+	require.NoError(t, err)
+	_, err = store.Acquire(t.Context(), s.group, s.topic, 0, "somebody who died")
+	require.NoError(t, err)
+	stop := s.start(c)
+	s.allSettled(messages)
+	stop()
+	s.requireOnce(messages)
+	require.LessOrEqual(t, s.count(`select count(*) from set_apart`), crashguard.FirstBatch)
+	require.NotZero(t, s.count(`select count(*) from set_apart`))
 }

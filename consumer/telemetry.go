@@ -16,7 +16,7 @@ import (
 	"github.com/firstseen/firstseen/dedup/instruments"
 )
 
-// processOperation is what the semantic conventions call it.
+// processOperation is the operation's name in the semantic conventions.
 const processOperation = "process"
 
 // Why a batch was taken back, beside the codes of held partitions.
@@ -27,8 +27,8 @@ const (
 	failedAbandoned  = "abandoned"   // it did not end in time when the partitions were given up
 )
 
-// telemetry is what a Consumer, or a Reader, measures and traces with. The attributes of what is counted for each
-// batch are made once.
+// telemetry holds the instruments of a Consumer, or a Reader. The attributes of what is counted for each batch are
+// made once.
 type telemetry struct {
 	tracer trace.Tracer
 	meter  metric.Meter
@@ -67,18 +67,24 @@ func newTelemetry(cfg *Config) *telemetry {
 	return t
 }
 
-// begin has the counters start at 0: of one that appears with its first event a rate shows nothing of that event.
+// begin starts the counters at 0: a rate misses the first event of a counter that appears with it.
 func (t *telemetry) begin(topics []Topic) {
-	ctx := context.Background()
-	t.rebalances.Add(ctx, 0, t.ofGroup...)
+	t.rebalances.Add(context.Background(), 0, t.ofGroup...)
 	for _, topic := range topics {
-		t.consumed.Add(ctx, 0, t.receiving(topic.Name)...)
-		t.fences.Add(ctx, 0, t.about(topic.Name)...)
-		t.fetches.Skipped(topic.Name, 0)
-		for _, reason := range []string{HeldPostgres, HeldReadOnly, HeldLocked, HeldHandler,
-			failedFenced, failedMoved, failedAbandoned} {
-			t.failures.Add(ctx, 0, t.about(topic.Name, instruments.Reason.String(reason))...)
+		if !topic.byPattern() {
+			t.beginTopic(topic.Name)
 		}
+	}
+}
+
+func (t *telemetry) beginTopic(name string) {
+	ctx := context.Background()
+	t.consumed.Add(ctx, 0, t.receiving(name)...)
+	t.fences.Add(ctx, 0, t.about(name)...)
+	t.fetches.Skipped(name, 0)
+	for _, reason := range []string{HeldPostgres, HeldReadOnly, HeldLocked, HeldHandler,
+		failedFenced, failedMoved, failedAbandoned} {
+		t.failures.Add(ctx, 0, t.about(name, instruments.Reason.String(reason))...)
 	}
 }
 
@@ -94,7 +100,7 @@ func (t *telemetry) receiving(topic string) []metric.AddOption {
 	return t.about(topic, instruments.Kafka, instruments.Operation.String(fetch.Operation))
 }
 
-// batches is what a worker measures its batches with.
+// batches holds the instruments of one partition's batches.
 type batches struct {
 	*telemetry
 	topic           string
@@ -151,7 +157,7 @@ func (b *batches) end(span trace.Span, since time.Time, messages int, err error)
 	instruments.End(span, err)
 }
 
-// failed counts a batch that was taken back, by why.
+// failed counts a batch that was taken back, by the reason.
 func (b *batches) failed(reason string) {
 	b.failures.Add(context.Background(), 1, b.about(b.topic, instruments.Reason.String(reason))...)
 }

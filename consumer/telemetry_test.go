@@ -139,7 +139,7 @@ func TestFencedOwnerIsCounted(t *testing.T) {
 		fences, _ := o.sum("firstseen.fences", "")
 		again, _ := o.sum("firstseen.rebalances", "")
 		return fences == 1 && again == 2
-	}, 30*time.Second, 20*time.Millisecond)
+	}, 3*time.Minute, 20*time.Millisecond)
 	o.caughtUp()
 	stop()
 	failed, _ := o.sum("firstseen.batch.failures", "fenced")
@@ -157,7 +157,7 @@ func TestBatchThatFailsShowsItsKindOnly(t *testing.T) {
 	require.Eventually(t, func() bool {
 		failed, _ := o.sum("firstseen.batch.failures", consumer.HeldPostgres)
 		return failed > 0
-	}, 30*time.Second, 20*time.Millisecond)
+	}, 3*time.Minute, 20*time.Millisecond)
 	o.exec(`alter table firstseen.away rename to inbox`)
 	o.caughtUp()
 	stop()

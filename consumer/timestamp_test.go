@@ -30,7 +30,8 @@ func TestNothingWaitsForATimestampAndItIsPublishedAsItCame(t *testing.T) {
 	widely := map[int64]string{1764300000000000000: "1764300000000000000", 1764300000000000: "1764300000000000",
 		253402300799999: "9999-12-31T23:59:59.999Z", math.MaxInt64: "9223372036854775807"}
 	g := newGrave(t, consumertest.Kafka(t))
-	g.configure("retention.ms", "-1")
+	g.topic = consumertest.Name(t) // one that keeps whatever is old, from the first moment on
+	consumertest.CreateTopic(t, g.addr, g.topic, 1, "retention.ms=-1")
 	want := g.produceStamped(texts)
 	g.configure("message.timestamp.after.max.ms", strconv.Itoa(math.MaxInt64))
 	want += g.produceStamped(widely)

@@ -5,13 +5,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/firstseen/firstseen/consumer/internal/crashguard"
 	"github.com/firstseen/firstseen/consumer/internal/fetch"
-	"github.com/firstseen/firstseen/consumer/internal/holding"
-	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/wait"
 	"github.com/firstseen/firstseen/handlers"
+	"github.com/firstseen/firstseen/handlers/crashguard"
 )
 
 // worker takes one partition through its generation: it acquires the position, then processes batch after
@@ -25,36 +24,44 @@ type worker struct {
 
 	messages []dedup.Message // taken and decoded, not yet processed
 	next     int64           // the offset after them
-	size     int             // their keys, values and headers
+	size     int             // their keys, values and headers, and what values were decoded to
+	unread   fetch.Taken     // taken behind them, and not decoded yet
+	unready  error           // why the first of those could not be decoded when it was tried last
+	decoded  int             // what values were decoded to, as the account of memory has it
 	limit    int             // messages a batch; lowered where batches take too long
 
 	guard   *crashguard.Guard // nil: nothing has failed, and batches go straight to the Processor
 	yielded bool              // nothing is fetched for it while it waits
-	parked  holding.Parked
+	parked  dedup.ParkedCount
 }
 
 func newWorker(s *session, p *fetch.Partition) *worker {
-	return &worker{session: s, partition: p, log: s.log.With("partition", p.String()), limit: s.c.cfg.MaxBatch,
-		telemetry: s.c.telemetry.batches(p.TopicPartition),
-		parked: holding.Parked{Store: s.c.processor.Store(), Topic: p.Topic, Partition: p.Partition,
+	return &worker{session: s, partition: p, log: s.log.With("partition", p.String()),
+		limit: min(s.c.cfg.MaxBatch, crashguard.FirstBatch), telemetry: s.c.telemetry.batches(p.TopicPartition),
+		parked: dedup.ParkedCount{Store: s.c.processor.Store(), Topic: p.Topic, Partition: p.Partition,
 			Most: s.c.cfg.MaxParked, N: 1}} // owners before may have left as many as there may be
 }
 
 func (w *worker) run() {
 	defer w.excuse()
+	defer func() { w.counts(-w.decoded) }()
 	if !w.start() {
 		return
 	}
 	retry := wait.NewBackoff()
 	for w.ready() {
-		w.fill()
+		if w.fill(); w.unready != nil && len(w.messages) == 0 {
+			w.session.c.slots.Give()
+			w.waitForFormat()
+			continue
+		}
 		n, next := w.cut()
 		err := w.attempt(n, next)
 		w.session.c.slots.Give()
 		switch {
 		case err == nil:
 			w.drop(n, next)
-			w.grow()
+			w.limit = w.guard.Grow(w.limit, w.session.c.cfg.MaxBatch)
 			retry = wait.NewBackoff()
 		case !w.recover(err, n, retry):
 			return
@@ -77,7 +84,7 @@ func (w *worker) ready() bool {
 	return false
 }
 
-// idleLooks is after how many MetadataIntervals without a message a partition's position is looked at.
+// idleLooks is the number of MetadataIntervals without a message after which a partition's position is looked at.
 const idleLooks = 6
 
 // await waits until there is something to process. Where nothing comes for long, that is an empty batch: it fails
@@ -86,7 +93,7 @@ func (w *worker) await() bool {
 	look := time.NewTimer(idleLooks * w.session.c.cfg.MetadataInterval)
 	defer look.Stop()
 	for w.session.ctx.Err() == nil {
-		if len(w.messages) > 0 || w.partition.Beyond(w.next) {
+		if len(w.messages) > 0 || len(w.unread.Records) > 0 || w.partition.Beyond(w.next) {
 			return true
 		}
 		select {
@@ -99,18 +106,20 @@ func (w *worker) await() bool {
 	return false
 }
 
-// fill takes and decodes more messages, up to a batch's limits. It is called with a slot in hand: while the
-// database is busy, batches grow by themselves.
+// fill takes and decodes more messages, up to a batch's limits, or to one that can't be decoded now. It is called with
+// a slot in hand: while the database is busy, batches grow by themselves.
 func (w *worker) fill() {
 	cfg := &w.session.c.cfg
 	for len(w.messages) < w.limit {
-		t := w.partition.Take(w.limit-len(w.messages), cfg.MaxBatchBytes-w.size)
-		w.next = max(w.next, t.Next)
-		if len(t.Records) == 0 {
+		if len(w.unread.Records) == 0 {
+			w.unread = w.partition.Take(w.limit-len(w.messages), cfg.MaxBatchBytes-w.size)
+			w.telemetry.taken(len(w.unread.Records))
+		}
+		none := len(w.unread.Records) == 0
+		w.unready = w.decode(cfg.MaxBatchBytes)
+		if none || w.unready != nil || len(w.unread.Records) > 0 {
 			return
 		}
-		w.decode(t.Records)
-		w.telemetry.taken(len(t.Records))
 	}
 }
 
@@ -123,13 +132,30 @@ func (w *worker) tellProgress() {
 	w.partition.Progress(front)
 }
 
-// decode turns records into messages, and looks for their IDs.
-func (w *worker) decode(records []*wire.Record) {
+// decode turns the records that were taken into messages, and looks for their IDs. It stops where the values that were
+// decoded are more than a batch holds.
+func (w *worker) decode(maxBytes int) error {
+	records := w.unread.Records
 	w.messages = slices.Grow(w.messages, len(records))
-	for _, r := range records {
-		w.messages = append(w.messages, w.partition.Message(r))
-		w.size += r.Size()
+	for i, r := range records {
+		m, err := w.partition.Message(w.session.ctx, r)
+		if err != nil || m.Decoded != nil && len(w.messages) > 0 && w.size+m.Size() > maxBytes {
+			w.unread.Records = records[i:]
+			return err
+		}
+		w.messages = append(w.messages, m)
+		w.size += m.Size()
+		w.counts(len(m.JSON()))
+		w.next = r.Offset + 1
 	}
+	w.next, w.unread = max(w.next, w.unread.Next), fetch.Taken{}
+	return nil
+}
+
+// counts has what values were decoded to on the account of memory, beside the records themselves.
+func (w *worker) counts(n int) {
+	w.decoded += n
+	w.session.c.memory.Add(n)
 }
 
 // attempt processes the first n messages once. It outlives the session's end by the drain's limit.
@@ -158,7 +184,7 @@ func (w *worker) attempt(n int, next int64) error {
 	return nil
 }
 
-// cut is how much of what was taken goes into the next batch, and the offset after it.
+// cut limits the next batch to n of the messages taken; next is the offset after it.
 func (w *worker) cut() (n int, next int64) {
 	if len(w.messages) <= w.limit {
 		return len(w.messages), w.next
@@ -170,9 +196,12 @@ func (w *worker) cut() (n int, next int64) {
 func (w *worker) drop(n int, next int64) {
 	s := w.session
 	s.offsets.processed(w.partition.TopicPartition, wire.Reading{Offset: next, Epoch: w.partition.EpochAt(next)})
+	decoded := 0
 	for i := range w.messages[:n] {
 		w.size -= w.messages[i].Size()
+		decoded += len(w.messages[i].JSON())
 	}
+	w.counts(-decoded)
 	s.c.memory.Give(w.partition.Done(next))
 	if w.messages = w.messages[n:]; len(w.messages) == 0 {
 		w.messages = nil // a handler that was left behind may still read it

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -12,7 +13,7 @@ import (
 	"github.com/firstseen/firstseen/dedup/savepoint"
 )
 
-// maxEntries is how many numbers accept gives a batch: the increment of message_seq.
+// maxEntries caps the numbers that accept gives a batch: the increment of message_seq.
 const maxEntries = 1 << 20
 
 // Accept opens a transaction, moves the batch's position under its epoch, inserts the IDs that were never seen
@@ -20,9 +21,9 @@ const maxEntries = 1 << 20
 // whatever the database's default. On success the caller ends it with Commit or Rollback; on error nothing has
 // taken effect. An empty batch moves the position only.
 //
-// Errors: ErrFenced, *MovedError, ErrLocked, ErrNoAnswer, or what Postgres said. Duplicates within a batch are told
-// apart by their place: the first copy is the new one. Two batches with common IDs wait for each other, never in a
-// circle: IDs are inserted in order.
+// Errors: ErrFenced, *MovedError, ErrLocked, ErrOtherServer, ErrNoAnswer, or what Postgres said. Duplicates within a
+// batch are told apart by their place: the first copy is the new one. Two batches with common IDs wait for each other,
+// never in a circle: IDs are inserted in order.
 func (s *Store) Accept(ctx context.Context, b *Batch) (*Tx, error) {
 	if len(b.Entries) > maxEntries {
 		return nil, fmt.Errorf("accept %s: %d messages for handlers are more than %d", b, len(b.Entries), maxEntries)
@@ -31,16 +32,17 @@ func (s *Store) Accept(ctx context.Context, b *Batch) (*Tx, error) {
 	cols.sort(b.Entries)
 	tx, err := s.accept(ctx, b, cols)
 	if err != nil && b.Position != nil {
-		err = s.lockedBy(ctx, b.Position, err)
+		err = s.confirm(ctx, b.Position, s.lockedBy(ctx, b.Position, positionError(err)))
 	}
 	if err != nil {
 		cols.release()
-		return nil, fmt.Errorf("accept %s: %w", b, db.RightsError(positionError(err)))
+		return nil, fmt.Errorf("accept %s: %w", b, db.RightsError(err))
 	}
 	return tx, nil
 }
 
-const acceptSQL = `select outcomes, has_lanes, seq from firstseen.accept($1, $2, $3, $4, $5, $6, $7, $8, $9)`
+const acceptSQL = `
+select outcomes, has_lanes, seq, pg_postmaster_start_time() from firstseen.accept($1, $2, $3, $4, $5, $6, $7, $8, $9)`
 
 func (s *Store) accept(ctx context.Context, b *Batch, cols *columns) (*Tx, error) {
 	conn, err := s.db.Pool.Acquire(ctx)
@@ -58,17 +60,25 @@ func (s *Store) accept(ctx context.Context, b *Batch, cols *columns) (*Tx, error
 
 	var outcomes []int16
 	var seq *int64 // null where nothing is new
+	var server time.Time
 	q := &pgx.Batch{}
 	q.BeginTx(db.Pinned)
+	if b.Position == nil { // nobody ends its transaction as a position's next owner does, and twins wait for it
+		q.Queue(db.LimitSQL, s.idleAfter())
+	}
 	q.Queue(s.db.SQL(acceptSQL), b.acceptArgs(cols)...).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&outcomes, &tx.hasLanes, &seq)
+		return row.Scan(&outcomes, &tx.hasLanes, &seq, &server)
 	})
 	q.Queue(savepoint.Keep())
-	err = db.Answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
+	err = s.Answered(ctx, 0, func(ctx context.Context) error {
 		results := conn.SendBatch(ctx, q)
 		tx.handler.Tx = results.Tx()
 		return results.Close()
 	})
+	if err == nil && b.isOfOther(server) {
+		s.scopes.forget(b.Server)
+		err = ErrOtherServer
+	}
 	if err != nil {
 		tx.cols = nil // the caller's again
 		tx.Rollback(ctx)
@@ -79,6 +89,11 @@ func (s *Store) accept(ctx context.Context, b *Batch, cols *columns) (*Tx, error
 	return tx, nil
 }
 
+// isOfOther says whether the batch's scopes or its position were found on another server than the one that answers.
+func (b *Batch) isOfOther(server time.Time) bool {
+	return !b.Server.IsZero() && !b.Server.Equal(server) || b.Position != nil && !b.Position.server.Equal(server)
+}
+
 func (b *Batch) acceptArgs(cols *columns) []any {
 	scopes, ids, fingerprints := cols.acceptKeys(b.Entries)
 	if p := b.Position; p != nil {
@@ -87,14 +102,14 @@ func (b *Batch) acceptArgs(cols *columns) []any {
 	return []any{nil, nil, nil, nil, nil, scopes, ids, fingerprints, nil}
 }
 
-// optimisticAfter is how many batches without a duplicate it takes until accept tries a plain insert again. A
-// plain insert of new IDs is cheaper than one with a conflict clause, a failed one leaves dead rows behind.
+// optimisticAfter counts the batches without a duplicate after which accept tries a plain insert again. A plain insert
+// of new IDs is cheaper than one with a conflict clause, a failed one leaves dead rows behind.
 const optimisticAfter = 8
 
 // What accept can be told to expect of a batch; nil: nothing. It answers the same whether that is right or not.
 var expectSeen, expectNew = new(int32(0)), new(int32(1))
 
-// expected is what the batches before make likely.
+// expected guesses the next batch's outcomes by those of the batches before.
 func (p *Position) expected() *int32 {
 	switch {
 	case p.allSeen:

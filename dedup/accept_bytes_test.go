@@ -34,6 +34,7 @@ func awkward() []dedup.Message {
 	for i := range ms {
 		ms[i].ID, ms[i].Topic = uuid.New(), "orders"
 	}
+	ms[len(ms)-1].Topic = ""
 	return ms
 }
 

@@ -235,7 +235,7 @@ func awaitLockWait(t testing.TB, pool *pgxpool.Pool) {
 		err := pool.QueryRow(context.Background(), `select count(*) from pg_stat_activity
 			where datname = current_database() and wait_event_type = 'Lock'`).Scan(&n)
 		return err == nil && n > 0
-	}, 60*time.Second, 5*time.Millisecond)
+	}, 3*time.Minute, 5*time.Millisecond)
 }
 
 func TestStatementTimeoutLeavesNothing(t *testing.T) {

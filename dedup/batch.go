@@ -23,7 +23,7 @@ const (
 	Buried
 )
 
-// State is what a transaction leaves a message in.
+// State is a message's state after its transaction.
 type State uint8
 
 // The states. The zero value is Processed.
@@ -46,20 +46,20 @@ type Entry struct {
 	// Lane is the queue that the message belongs to (see [Ordering.Lane]). It is needed where State is not Processed.
 	Lane  uuid.UUID
 	State State
-	// Attempts is how often a handler has failed on the message.
+	// Attempts counts the attempts that failed.
 	Attempts int
 	// ParkedAt is when the message was parked first; zero where it was not.
 	ParkedAt time.Time
 	// Reason is a short code and Error the text of the last failure; empty where there was none.
 	Reason, Error string
-	// Due is how long from now the lane's next attempt is, where State is Parked.
+	// Due is the time from now to the lane's next attempt, where State is Parked.
 	Due time.Duration
 	// Alone says, where State is Parked, that the message may take down what handles it: ClaimLanes will give its
 	// lane with Times more than 1.
 	Alone bool
 }
 
-// Batch is what one transaction takes in: messages of one partition, in the order of their offsets.
+// Batch is one transaction's messages: of one partition, in the order of their offsets.
 type Batch struct {
 	// Position is moved to Next by the transaction. Nil for messages that come from elsewhere than a partition.
 	Position *Position
@@ -69,12 +69,14 @@ type Batch struct {
 	// known.
 	LeaderEpoch *int32
 	Entries     []Entry
+	// Server is that of the entries' Scopes. Zero: nobody looks whether it is still the same.
+	Server time.Time
 	// Replayed says that newer messages of the partition may have been accepted before these: they wait only for
 	// unfinished messages that are older.
 	Replayed bool
 }
 
-// bytes is how much its commit has to send.
+// bytes is the size of what its commit has to send.
 func (b *Batch) bytes() (n int) {
 	for i := range b.Entries {
 		n += b.Entries[i].Message.Size()

@@ -13,6 +13,23 @@ import (
 	"github.com/firstseen/firstseen/dedup/deduptest/pgserver"
 )
 
+// In another one a consumer would stand before the first text that the encoding does not have.
+func TestAnInboxIsNotOpenedInADatabaseThatIsNotInUTF8(t *testing.T) {
+	admin := deduptest.New(t).Pool
+	name := admin.Config().ConnConfig.Database + "_other"
+	for _, encoding := range []string{"EUC_JP", "SQL_ASCII", "LATIN1"} {
+		_, err := admin.Exec(t.Context(),
+			`create database `+name+` encoding '`+encoding+`' locale 'C' template template0`)
+		require.NoError(t, err)
+		pool := deduptest.OpenPool(t, admin.Config().ConnString()+"&dbname="+name, nil)
+		_, err = dedup.Open(t.Context(), pool, dedup.Config{Inbox: "test"})
+		require.ErrorContains(t, err, "the database's encoding is "+encoding+", and firstseen needs UTF8: "+
+			"create another one")
+		_, err = admin.Exec(t.Context(), `drop database `+name+` with (force)`)
+		require.NoError(t, err)
+	}
+}
+
 // An upgrade of ICU or libc changes the order of texts under the indexes that were built in the one before. Here the
 // database is told another locale, which sorts numbers by their value.
 func TestScopesAndPositionsAreFoundAfterTheCollationHasChanged(t *testing.T) {

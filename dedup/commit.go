@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/firstseen/firstseen/dedup/internal/db"
 	"github.com/firstseen/firstseen/dedup/internal/handlertx"
 )
 
@@ -16,7 +15,7 @@ func (t *Tx) Commit(ctx context.Context) error {
 	if err := t.shut(); err != nil {
 		return fmt.Errorf("commit %s: %w", t.batch, err)
 	}
-	err := db.Answered(ctx, t.store.answerTo(t.batch.bytes()), t.writeAndCommit)
+	err := t.store.Answered(ctx, t.batch.bytes(), t.writeAndCommit)
 	if err != nil {
 		handlertx.Rollback(ctx, t.conn)
 		return fmt.Errorf("commit %s: %w", t.batch, positionError(err))

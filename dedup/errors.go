@@ -42,10 +42,11 @@ var ErrConnectionLost = failure.ErrConnectionLost
 
 // SQLSTATEs that firstseen's own functions raise.
 const (
-	codeFenced = "FS001"
-	codeMoved  = "FS002"
-	codeSeal   = "FS003"
-	codeLocked = "FS005"
+	codeFenced  = "FS001"
+	codeMoved   = "FS002"
+	codeSeal    = "FS003"
+	codeLocked  = "FS005"
+	codeNotHome = "FS006"
 )
 
 const (
@@ -67,6 +68,8 @@ func positionError(err error) error {
 		}
 	case codeLocked:
 		return fmt.Errorf("%w: %s", ErrLocked, pg.Message)
+	case codeNotHome:
+		return homeError(err)
 	case codeSeal, codeNoSavepoint:
 		return fmt.Errorf("%w: %w", ErrEnded, err)
 	case codeInFailedTransaction:

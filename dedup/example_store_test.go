@@ -49,7 +49,7 @@ func greetTwice(ctx context.Context, dsn string) error {
 	m := dedup.Message{ID: uuid.MustParse("0190b5e2-7c1a-7def-8123-456789abcdef"), Topic: "people",
 		Value: []byte("Ada")}
 	for range 2 {
-		batch := &dedup.Batch{Entries: []dedup.Entry{{Scope: scopes[0], Message: &m}}}
+		batch := &dedup.Batch{Entries: []dedup.Entry{{Scope: scopes.IDs[0], Message: &m}}, Server: scopes.Server}
 		tx, err := store.Accept(ctx, batch)
 		if err != nil {
 			return err

@@ -7,7 +7,10 @@ import (
 	"unsafe"
 )
 
-// headerBytes is what a Header takes in memory beside its key and value.
+// HeaderCausation is the header in which a message of an outbox has the ID of the message that it was added for.
+const HeaderCausation = "causation-id"
+
+// headerBytes is a Header's size in memory, without its key and value.
 const headerBytes = int(unsafe.Sizeof(Header{}))
 
 // nullLength stands for a null value's length. No real one is that long: Kafka's are below 2^31.

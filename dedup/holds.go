@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,14 +13,15 @@ import (
 
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/internal/db"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
-// HoldsStale is how old what a process has told of its holds may be. A process tells anew every third of it; one
-// that has not is gone, or can't reach Postgres.
+// HoldsStale is the age from which what a process has told of its holds counts no more. A process tells anew every
+// third of it; one that has not is gone, or can't reach Postgres.
 const HoldsStale = 90 * time.Second
 
 const (
-	// maxHoldsTold is how many holds of a process are stored, and maxReason how much of each reason.
+	// maxHoldsTold caps the holds that are stored of a process, and maxReason the bytes of each reason.
 	maxHoldsTold = 1000
 	maxReason    = 500
 )
@@ -58,4 +61,37 @@ func clean(text string, most int) string {
 		text = text[:most] + " …"
 	}
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\ufffd"), "\x00", "\ufffd")
+}
+
+// tellTimeout bounds the wait for Postgres.
+const tellTimeout = 5 * time.Second
+
+// KeepHoldsTold tells what waits in this process of a consumer, each time that it changes, until ctx ends, and then that
+// nothing waits here any more. While Postgres is away nobody is told: who looks sees that himself.
+func (s *Store) KeepHoldsTold(ctx context.Context, consumer string, from *holds.Registry, log *slog.Logger) {
+	member := uuid.New()
+	var told []holds.Hold
+	var toldAt time.Time
+	for more := true; more; {
+		more = wait.Sleep(ctx, time.Second)
+		list := from.List()
+		if !more {
+			list = nil
+		}
+		if slices.EqualFunc(list, told, sameHold) && (len(list) == 0 || time.Since(toldAt) <= HoldsStale/3) {
+			continue
+		}
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
+		if err := s.TellHolds(limited, consumer, member, ThisProcess(), list); err != nil {
+			log.Debug("holds not told to Postgres", "error", err)
+		} else {
+			told, toldAt = list, time.Now()
+		}
+		cancel()
+	}
+}
+
+// sameHold says whether two are the same but for their tries.
+func sameHold(a, b holds.Hold) bool {
+	return a.Subject == b.Subject && a.Code == b.Code && a.Since.Equal(b.Since)
 }

@@ -24,8 +24,8 @@ type Claim struct {
 	Scope  int32
 	Tenant string
 	Lane   uuid.UUID
-	// Times is how often the lane has been claimed since it last got anywhere, this time included. More than a few
-	// mean that a message in it kills whoever handles it.
+	// Times counts the claims of the lane since it last got anywhere, this one included. More than a few mean that a
+	// message in it kills whoever handles it.
 	Times int
 	// Number tells this claim from earlier ones, and from later ones, which take the lane from it.
 	Number int
@@ -51,7 +51,7 @@ func (s *Store) ClaimLanes(ctx context.Context, handler string, limit int, lease
 	return claims, nil
 }
 
-// LoadBytes is what LoadLanes reads of keys, headers and payloads at most, where nothing less is asked for.
+// LoadBytes bounds the keys, headers and payloads that LoadLanes reads, where nothing less is asked for.
 const LoadBytes = 16 << 20
 
 // loadLanesSQL gives contents of up to $6 bytes and the sizes of all. It looks for a message's raw timestamp only
@@ -95,12 +95,13 @@ func (s *Store) loadLanes(ctx context.Context, claims []Claim, each, bytes, cont
 		handler: handlertx.New(session.Role), lanes: claims}
 	q := &pgx.Batch{}
 	q.BeginTx(db.Pinned)
-	// Nobody waits for the transaction of a process that has stopped, as a partition's new owner does, who would end it.
-	q.Queue(db.IdleSQL, strconv.FormatInt(s.cfg.IdleAfter.Milliseconds(), 10))
+	// Nobody waits for the transaction of a process that has stopped, as a partition's new owner does, who would end
+	// it.
+	q.Queue(db.LimitSQL, s.idleAfter())
 	q.Queue(s.db.SQL(loadLanesSQL), append(claimColumns(claims), each, bytes, content)...).
 		Query(func(rows pgx.Rows) error { return tx.readLanes(rows, claims) })
 	q.Queue(savepoint.Keep())
-	err = db.Answered(ctx, s.answerTo(LoadBytes), func(ctx context.Context) error {
+	err = s.Answered(ctx, LoadBytes, func(ctx context.Context) error {
 		results := conn.SendBatch(ctx, q)
 		tx.handler.Tx = results.Tx()
 		return results.Close()
@@ -171,7 +172,7 @@ func (t *Tx) readLanes(rows pgx.Rows, claims []Claim) error {
 // ErrNotClaimed is returned where somebody else has the lane by now.
 var ErrNotClaimed = errors.New("the lane is no longer claimed")
 
-// Answer is what Announce says to an attempt.
+// Answer is Announce's answer to an attempt.
 type Answer string
 
 // The answers. The zero value is NothingThere.
@@ -268,7 +269,12 @@ const (
 
 const finishLanesSQL = `select firstseen.finish_lanes($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 
-// finishLanes writes what became of a lane worker's messages and sets its lanes free.
+// hastenSQL has Postgres end a transaction soon that hears no more of its process, in milliseconds.
+const hastenSQL = `select set_config('idle_in_transaction_session_timeout', $1, true)`
+
+// finishLanes writes what became of a lane worker's messages and sets its lanes free. From here on others wait for a
+// lane that is removed, and a whole partition with them: nothing but the commit is to come, so if it does not Postgres
+// ends the transaction, whose answer or whose process was lost.
 func (t *Tx) finishLanes(ctx context.Context) error {
 	var scopes, lanes, offsets, ids, results, attempts, reasons, errs array
 	for _, a := range []struct {
@@ -303,7 +309,8 @@ func (t *Tx) finishLanes(ctx context.Context) error {
 		errs.text(e.Error)
 	}
 	args := []any{&scopes, &lanes, &offsets, &ids, &results, &attempts, &reasons, &errs}
-	statements := []statement{{sql: t.session.Role},
+	soon := strconv.FormatInt(min(t.store.cfg.IdleAfter, t.store.cfg.AnswerTimeout+time.Second).Milliseconds(), 10)
+	statements := []statement{{sql: t.session.Role}, {hastenSQL, []any{soon}},
 		{t.store.db.SQL(finishLanesSQL), append(args, t.laneColumns(due)...)}}
 	if lanes := apart(parked); lanes != nil {
 		statements = append(statements, statement{t.store.db.SQL(setApartSQL), lanes})

@@ -184,7 +184,8 @@ func TestScopeThatTwoMakeAtOnceIsOne(t *testing.T) {
 	var found []int32
 	var resolving errgroup.Group
 	resolving.Go(func() (err error) {
-		found, err = s.store.Scopes(context.Background(), []dedup.ScopeKey{{Handler: "a"}})
+		scopes, err := s.store.Scopes(context.Background(), []dedup.ScopeKey{{Handler: "a"}})
+		found = scopes.IDs
 		return err
 	})
 	awaitLockWait(t, s.admin)

@@ -20,10 +20,12 @@ func (s *Store) Look(ctx context.Context, entries []Entry) error {
 	cols.sort(entries)
 	scopes, ids, fingerprints := cols.acceptKeys(entries)
 	var outcomes []int16
-	err := pgx.BeginTxFunc(ctx, s.db.Pool, db.Reading, func(tx pgx.Tx) error {
-		registerTypes(tx.Conn())
-		return tx.QueryRow(ctx, s.db.SQL(`select firstseen.look($1, $2, $3)`), scopes, ids,
-			fingerprints).Scan(&outcomes)
+	err := s.Answered(ctx, 0, func(ctx context.Context) error {
+		return pgx.BeginTxFunc(ctx, s.db.Pool, db.Reading, func(tx pgx.Tx) error {
+			registerTypes(tx.Conn())
+			return tx.QueryRow(ctx, s.db.SQL(`select firstseen.look($1, $2, $3)`), scopes, ids,
+				fingerprints).Scan(&outcomes)
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("look for %d messages in inbox %s: %w", len(cols.order), s.cfg.Inbox, err)
@@ -45,12 +47,16 @@ func (s *Store) LookUpScopes(ctx context.Context, keys []ScopeKey) ([]int32, err
 	for i, k := range keys {
 		handlers[i], tenants[i], ids[i] = k.Handler, k.Tenant, -1-int32(i)
 	}
-	rows, err := s.db.Pool.Query(ctx, s.db.SQL(knownScopesSQL), s.cfg.Inbox, handlers, tenants)
-	if err == nil {
+	err := s.Answered(ctx, 0, func(ctx context.Context) error {
+		rows, err := s.db.Pool.Query(ctx, s.db.SQL(knownScopesSQL), s.cfg.Inbox, handlers, tenants)
+		if err != nil {
+			return err
+		}
 		var at int
 		var id int32
 		_, err = pgx.ForEachRow(rows, []any{&at, &id}, func() error { ids[at-1] = id; return nil })
-	}
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("look up scopes of inbox %s: %w", s.cfg.Inbox, err)
 	}

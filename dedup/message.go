@@ -1,6 +1,7 @@
 package dedup
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -49,6 +50,33 @@ type Message struct {
 	// Value is nil for a null value (a tombstone), and empty for an empty one.
 	Value   []byte
 	Headers []Header
+
+	// Decoded is what the format of the topic has made of the value; see Body. Nil where it has made nothing of it.
+	Decoded *Decoded
+}
+
+// Decoded is a value as JSON, or why there is none. It is never stored: what is stored is the value.
+type Decoded struct {
+	JSON []byte
+	// Err says where the value is broken, or what is not known that is needed to read it; never what the value holds.
+	Err error
+}
+
+// Body is the value as JSON: as it was decoded, by a schema of a registry, say, and else as it came, which may be
+// anything. It is nil for a null value. The error says why the value can't be decoded; handlers return it as it is.
+func (m *Message) Body() ([]byte, error) {
+	if m.Decoded == nil {
+		return m.Value, nil
+	}
+	return m.Decoded.JSON, m.Decoded.Err
+}
+
+// JSON is what the value was decoded to; nil: it was not.
+func (m *Message) JSON() []byte {
+	if m.Decoded == nil {
+		return nil
+	}
+	return m.Decoded.JSON
 }
 
 // The numbers of a record's timestamp that are no time of the years 1 to 9999 lie outside of these. The first one
@@ -90,8 +118,12 @@ func (m *Message) stored() (at time.Time, number int64) {
 // Identify sets the message's ID, RawID, Reason and Sought, as the rule finds them in the rest of it: see
 // [identity.Rule.Find].
 func (m *Message) Identify(by *identity.Rule, topicID uuid.UUID) {
-	found := by.Find(&identity.Record{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset,
-		Key: m.Key, Value: m.Value, Headers: m.Headers}, topicID)
+	record := identity.Record{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset,
+		Key: m.Key, Value: m.Value, Headers: m.Headers}
+	if m.Decoded != nil {
+		record.JSON, record.Undecoded = m.Decoded.JSON, m.Decoded.Err
+	}
+	found := by.Find(&record, topicID)
 	m.ID, m.RawID, m.Reason, m.Sought = found.ID, found.RawID, found.Reason, found.Sought
 }
 
@@ -100,9 +132,23 @@ func (m *Message) Refuse(reason identity.Reason, topicID uuid.UUID) {
 	m.ID, m.RawID, m.Reason = identity.OfPosition(m.Topic, m.Partition, m.Offset, topicID), "", reason
 }
 
-// Size is the number of bytes of the message's key, value and headers.
+// Header is the value of the first header of that name, as it came; nil: there is none, or it is null. Names are
+// case-sensitive.
+func (m *Message) Header(name string) []byte {
+	for i := range m.Headers {
+		if m.Headers[i].Key == name {
+			return m.Headers[i].Value
+		}
+	}
+	return nil
+}
+
+// Place names the message as logs do: topic/partition@offset.
+func (m *Message) Place() string { return fmt.Sprintf("%s/%d@%d", m.Topic, m.Partition, m.Offset) }
+
+// Size is the number of bytes of the message's key, value and headers, and of what the value was decoded to.
 func (m *Message) Size() int {
-	n := len(m.Key) + len(m.Value)
+	n := len(m.Key) + len(m.Value) + len(m.JSON())
 	for _, h := range m.Headers {
 		n += len(h.Key) + len(h.Value)
 	}

@@ -17,6 +17,7 @@ import (
 
 func TestPartitionsAreDaysOfUTC(t *testing.T) {
 	t.Parallel()
+	deduptest.AwayFromMidnight(t)
 	for _, zone := range []string{"UTC", "Pacific/Kiritimati", "America/Adak"} {
 		t.Run(zone, func(t *testing.T) {
 			db := deduptest.New(t)
@@ -54,6 +55,7 @@ func dropPartitions(t *testing.T, pool *pgxpool.Pool) {
 
 func TestRowsOfADayWithoutAPartitionAreMovedIntoIt(t *testing.T) {
 	t.Parallel()
+	deduptest.AwayFromMidnight(t)
 	s := newStage(t)
 	dropPartitions(t, s.admin)
 	s.accept(s.batch(s.position(0), newIDs(5)...))
@@ -93,6 +95,7 @@ func TestDefaultPartitionInUseIsNotWaitedForLong(t *testing.T) {
 
 func TestPartitionsAreMadeOnceByManyAtOnceUnderLoad(t *testing.T) {
 	t.Parallel()
+	deduptest.AwayFromMidnight(t)
 	s := newStage(t)
 	dropPartitions(t, s.admin)
 	var group errgroup.Group
@@ -143,6 +146,7 @@ func TestOpenRefusesASchemaOfAnotherVersion(t *testing.T) {
 
 func TestRowThatCommitsWhileItsPartitionIsMadeIsMovedToo(t *testing.T) {
 	t.Parallel()
+	deduptest.AwayFromMidnight(t)
 	s := newStage(t)
 	dropPartitions(t, s.admin)
 	writer, err := s.admin.Begin(t.Context())

@@ -12,7 +12,7 @@ import (
 	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
-// PauseKind is what is paused.
+// PauseKind is the kind of thing that is paused.
 type PauseKind string
 
 // What can be paused.
@@ -38,7 +38,7 @@ type Pause struct {
 	Actor, Why string
 }
 
-// String is what is paused: "topic orders", "partition orders/3", "handler book".
+// String names it with its kind: "topic orders", "partition orders/3", "handler book".
 func (p Pause) String() string { return string(p.Kind) + " " + p.Name() }
 
 // Name is that of the topic or the handler, and a partition's is topic/partition.
@@ -98,8 +98,11 @@ from firstseen.pauses where inbox = $1
 order by kind, name, "partition"`
 
 // Pauses lists what is paused in the inbox.
-func (s *Store) Pauses(ctx context.Context) ([]Pause, error) {
-	pauses, err := db.Collect(ctx, s.db, pgx.RowToStructByPos[Pause], pausesSQL, s.cfg.Inbox)
+func (s *Store) Pauses(ctx context.Context) (pauses []Pause, err error) {
+	err = s.Answered(ctx, 0, func(ctx context.Context) (err error) {
+		pauses, err = db.Collect(ctx, s.db, pgx.RowToStructByPos[Pause], pausesSQL, s.cfg.Inbox)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("pauses of inbox %s: %w", s.cfg.Inbox, err)
 	}

@@ -41,6 +41,22 @@ func PreparePool(conf *pgxpool.Config, silence time.Duration) {
 	conf.PrepareConn = doubts.settle
 }
 
+// closeLimit bounds the wait for connections that do not answer any more: they end without a farewell.
+const closeLimit = 3 * time.Second
+
+// ClosePool closes a pool, and waits for that no longer than 3 seconds: what is left of it ends with the program.
+func ClosePool(pool *pgxpool.Pool) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		pool.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closeLimit):
+	}
+}
+
 // doubts are those about a pool's connections: each answer that a failover gives raises all of them anew.
 type doubts struct {
 	raised  atomic.Int64
@@ -57,7 +73,7 @@ func (d *doubts) hear(c *pgconn.PgConn, err *pgconn.PgError) bool {
 	return d.onError == nil || d.onError(c, err)
 }
 
-// settledDoubts is what a connection keeps the number of doubts by that it was checked after.
+// settledDoubts is the key of a connection's custom data: the number of doubts that it was last checked after.
 const settledDoubts = "firstseen.doubts"
 
 // settle checks a connection before it is used, where there is a doubt that it was not checked after.
@@ -81,10 +97,11 @@ func (d *doubts) settle(ctx context.Context, c *pgx.Conn) (bool, error) {
 // known what became of what was asked; the connection is closed.
 var ErrNoAnswer = db.ErrNoAnswer
 
-// slowest is how many bytes a second are waited for at least, where much is sent or read.
+// slowest is the least speed, in bytes a second, that is waited for where much is sent or read.
 const slowest = 1 << 20
 
-// answerTo is the time limit for an answer where so many bytes are on their way.
-func (s *Store) answerTo(bytes int) time.Duration {
-	return s.cfg.AnswerTimeout + time.Duration(bytes)*time.Second/slowest
+// Answered does something with Postgres within Config.AnswerTimeout, as every round trip of the Store's own is done, and
+// a second more for each MiB of so many bytes that are on their way. What has not come to its end by then is ErrNoAnswer.
+func (s *Store) Answered(ctx context.Context, bytes int, do func(context.Context) error) error {
+	return db.Answered(ctx, s.cfg.AnswerTimeout+time.Duration(bytes)*time.Second/slowest, do)
 }

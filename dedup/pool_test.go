@@ -82,10 +82,10 @@ func TestOnlyAPrimaryIsTakenWhicheverHostAnswers(t *testing.T) {
 	db := deduptest.Migrated(t, primary.DSN("postgres"))
 	standby := deduptest.StartStandby(t, primary)
 	alone := prepared(t, standby.DSN("postgres"))
-	_, err := dedup.Open(t.Context(), alone, dedup.Config{Inbox: "test"})
+	_, err := dedup.Open(t.Context(), alone, dedup.Config{Inbox: "test", Patience: -1})
 	require.ErrorIs(t, err, pgconn.ErrStandbyConnection)
 
-	both := prepared(t, twoHosts(t, standby, primary))
+	both := prepared(t, twoHosts(t, standby.DSN("postgres"), primary.DSN("postgres")))
 	s := stageOn(t, db, both, dedup.Config{})
 	require.Equal(t, repeat(isNew, 1), s.accept(s.batch(s.position(0), uuid.New())))
 
@@ -95,16 +95,42 @@ func TestOnlyAPrimaryIsTakenWhicheverHostAnswers(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// It takes connections and says nothing, as a pooler does whose server is gone: at the start, and where it falls silent
+// later.
+func TestTheOtherHostIsTakenWhereTheFirstIsSilent(t *testing.T) {
+	t.Parallel()
+	const silence = 2 * time.Second
+	db := deduptest.New(t)
+	proxy := deduptest.NewProxy(t, db.DSN)
+	pool := func() *pgxpool.Pool {
+		return deduptest.OpenPool(t, twoHosts(t, proxy.DSN, db.DSN),
+			func(c *pgxpool.Config) { dedup.PreparePool(c, silence) })
+	}
+	s := stageOn(t, db, pool(), dedup.Config{AnswerTimeout: silence})
+	p := s.position(0)
+	proxy.Silence()
+	defer proxy.Close() // or closing the pools would wait for answers
+	require.ErrorIs(t, s.tryAccept(s.batch(p, uuid.New())), dedup.ErrNoAnswer, "on the connection that is open")
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	require.NoError(t, s.pool.Ping(ctx))
+	require.NoError(t, s.tryAccept(s.batch(p, uuid.New())))
+
+	s = stageOn(t, db, pool(), dedup.Config{AnswerTimeout: 3 * silence})
+	require.NoError(t, s.tryAccept(s.batch(s.position(1), uuid.New())))
+}
+
 func prepared(t *testing.T, dsn string) *pgxpool.Pool {
 	return deduptest.OpenPool(t, dsn, func(c *pgxpool.Config) { dedup.PreparePool(c, time.Minute) })
 }
 
-func twoHosts(t *testing.T, first, second *pgserver.Server) string {
+// twoHosts is the second connection string, which leads to the first one's server before its own.
+func twoHosts(t *testing.T, first, second string) string {
 	t.Helper()
-	a, err := pgx.ParseConfig(first.DSN("postgres"))
+	a, err := pgx.ParseConfig(first)
 	require.NoError(t, err)
-	b, err := pgx.ParseConfig(second.DSN("postgres"))
+	b, err := pgx.ParseConfig(second)
 	require.NoError(t, err)
-	return fmt.Sprintf("host=%s,%s port=%d,%d user=%s password='%s' dbname=postgres sslmode=disable", a.Host, b.Host,
-		a.Port, b.Port, a.User, a.Password)
+	return fmt.Sprintf("host=%s,%s port=%d,%d user=%s password='%s' dbname=%s sslmode=disable", a.Host, b.Host,
+		a.Port, b.Port, b.User, b.Password, b.Database)
 }

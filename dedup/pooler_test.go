@@ -13,6 +13,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 // Eight workers share two server connections, and the pooler is restarted twice under them. Every message must end up
@@ -37,7 +38,7 @@ func TestTransactionPoolerMayBeRestartedUnderLoad(t *testing.T) {
 				rows := s.count(`select count(*) from firstseen.inbox`)
 				require.Eventually(t, func() bool {
 					return s.count(`select count(*) from firstseen.inbox`) > rows+100
-				}, 30*time.Second, time.Millisecond)
+				}, 3*time.Minute, time.Millisecond)
 				bouncer.Restart()
 			}
 			require.NoError(t, group.Wait())
@@ -69,7 +70,7 @@ func (s *stage) work(ctx context.Context, partition int32, batches, size int) er
 		case errors.Is(err, dedup.ErrFenced):
 			p = nil
 		case err != nil:
-			time.Sleep(5 * time.Millisecond) // the pooler is away
+			wait.Sleep(ctx, 5*time.Millisecond) // the pooler is away
 		}
 	}
 	return ctx.Err()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,14 +30,15 @@ type Position struct {
 	LeaderEpoch *int32
 	// Epoch rises by one with each owner.
 	Epoch int64
-	// Evicted is how many open transactions of a previous owner Acquire had to end.
+	// Evicted counts the open transactions of a previous owner that Acquire had to end.
 	Evicted int
 
-	// Fruitless is how often the position has been acquired since it last moved, this time included, and not again by
-	// who had it.
+	// Fruitless counts the acquisitions of the position since it last moved, this one included, and not again by who
+	// had it.
 	Fruitless int
 
-	id int32
+	id     int32
+	server time.Time // when the server was started that gave the number
 	// sinceDuplicate counts batches without a duplicate, and allSeen says that the last had nothing else: for the
 	// choice of accept's way to insert.
 	sinceDuplicate int
@@ -44,27 +47,28 @@ type Position struct {
 }
 
 const (
-	acquireSQL = `select position_id, epoch, next_offset, topic_id, evicted, fruitless
+	acquireSQL = `select position_id, epoch, next_offset, topic_id, evicted, fruitless, pg_postmaster_start_time()
 		from firstseen.acquire($1, $2, $3, $4, $5)`
+	confirmSQL = `select pg_postmaster_start_time() from firstseen.positions
+		where position_id = $1 and epoch = $2 and consumer = $3 and topic = $4 and "partition" = $5`
 	leaderEpochSQL = `select leader_epoch from firstseen.positions where position_id = $1 and leader_epoch_at = next_offset`
 )
 
 // Acquire makes the caller the owner of a position and fences all earlier owners. An earlier owner's open
 // transaction is waited for, and after Config.EvictAfter ended: it can only belong to a process that is stopped,
-// hung or cut off. ErrLocked says that something else holds the position for 10 seconds more. owner names the caller's
-// process, and no other, beside the position: one that acquires again is known to live.
+// hung or cut off. ErrLocked says that something else holds the position for 10 seconds more. owner is ThisProcess:
+// one that acquires again is known to live.
 func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition int32,
 	owner string) (*Position, error) {
 	// One batch by the careful way tells whether what comes was seen before.
 	p := &Position{Consumer: consumer, Topic: topic, Partition: partition, unmoved: true,
 		sinceDuplicate: optimisticAfter - 1}
-	s.scopes.forget() // the database may have been set back, which is when positions are acquired again
 	var next *int64
 	var topicID *uuid.UUID
 	grace := fmt.Sprintf("%d ms", s.cfg.EvictAfter/time.Millisecond)
 	err := s.db.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, s.db.SQL(acquireSQL), consumer, topic, partition, owner, grace).
-			Scan(&p.id, &p.Epoch, &next, &topicID, &p.Evicted, &p.Fruitless)
+			Scan(&p.id, &p.Epoch, &next, &topicID, &p.Evicted, &p.Fruitless, &p.server)
 		if err != nil {
 			return err
 		}
@@ -83,6 +87,16 @@ func (s *Store) Acquire(ctx context.Context, consumer, topic string, partition i
 	p.TopicID = db.Deref(topicID)
 	return p, nil
 }
+
+// ThisProcess names this process, and no other, as an owner of positions: that of before in a container had the same
+// host and number.
+var ThisProcess = sync.OnceValue(func() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return fmt.Sprintf("%s, process %d (%s)", host, os.Getpid(), uuid.NewString()[:8])
+})
 
 // holderSQL names the session whose transaction has locked or moved a position: the row bears the mark of that
 // transaction, and every transaction holds a lock on its own number. Where the session logged in as this one did,
@@ -118,6 +132,25 @@ func (s *Store) lockedBy(ctx context.Context, p *Position, err error) error {
 			session, err)
 	}
 	return fmt.Errorf("%w: %s: %w", ErrLocked, session, err)
+}
+
+// confirm finds out whether a position is still its owner's where the server is another one, or was set back: what the
+// number stands for may have been lost, and given to another position. Then it is fenced.
+func (s *Store) confirm(ctx context.Context, p *Position, err error) error {
+	if !errors.Is(err, ErrOtherServer) && !errors.As(err, new(*MovedError)) {
+		return err
+	}
+	asked := s.Answered(ctx, 0, func(ctx context.Context) error {
+		return s.db.Pool.QueryRow(ctx, s.db.SQL(confirmSQL), p.id, p.Epoch, p.Consumer, p.Topic, p.Partition).
+			Scan(&p.server)
+	})
+	switch {
+	case errors.Is(asked, pgx.ErrNoRows):
+		return ErrFenced
+	case asked != nil:
+		return asked
+	}
+	return err
 }
 
 const (
@@ -189,7 +222,7 @@ from (select from firstseen.lanes l join firstseen.scopes c using (scope_id)
 
 // Unfinished counts the inbox's parked messages of a partition, up to limit.
 func (s *Store) Unfinished(ctx context.Context, topic string, partition int32, limit int) (n int, err error) {
-	err = db.Answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
+	err = s.Answered(ctx, 0, func(ctx context.Context) error {
 		return s.db.Pool.QueryRow(ctx, s.db.SQL(unfinishedSQL), topic, partition, limit, s.cfg.Inbox).Scan(&n)
 	})
 	if err != nil {
@@ -203,7 +236,7 @@ const knownTopicSQL = `select exists (select from firstseen.positions where cons
 // KnowsTopic says whether the consumer has a position in any partition of the topic.
 func (s *Store) KnowsTopic(ctx context.Context, consumer, topic string) (bool, error) {
 	var known bool
-	err := db.Answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
+	err := s.Answered(ctx, 0, func(ctx context.Context) error {
 		return s.db.Pool.QueryRow(ctx, s.db.SQL(knownTopicSQL), consumer, topic).Scan(&known)
 	})
 	if err != nil {
@@ -241,7 +274,7 @@ func (s *Store) Begin(ctx context.Context, consumer, topic string, topicID uuid.
 		return err
 	})
 	if err != nil {
-		return false, fmt.Errorf("begin topic %s for %s: %w", topic, consumer, err)
+		return false, fmt.Errorf("begin topic %s for %s: %w", topic, consumer, homeError(err))
 	}
 	return begun, nil
 }
@@ -251,7 +284,10 @@ func (s *Store) Begin(ctx context.Context, consumer, topic string, topicID uuid.
 func (s *Store) ForgetPartitions(ctx context.Context, consumer, topic string, topicID uuid.UUID,
 	partitions int) (gone int, err error) {
 	const sql = `select firstseen.forget_partitions($1, $2, $3, $4)`
-	if err := s.db.Pool.QueryRow(ctx, s.db.SQL(sql), consumer, topic, topicID, partitions).Scan(&gone); err != nil {
+	err = s.Answered(ctx, 0, func(ctx context.Context) error {
+		return s.db.Pool.QueryRow(ctx, s.db.SQL(sql), consumer, topic, topicID, partitions).Scan(&gone)
+	})
+	if err != nil {
 		return 0, fmt.Errorf("forget positions of %s in topic %s: %w", consumer, topic, db.RightsError(err))
 	}
 	return gone, nil

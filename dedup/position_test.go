@@ -259,8 +259,22 @@ func TestConnectionThatFallsSilentInATransactionLocksNothingForLong(t *testing.T
 	} {
 		proxy.SwallowAnswer("SELECT 1")
 		require.ErrorContains(t, do(), "not answered in time", name)
-		require.Eventually(t, func() bool { return do() == nil }, time.Minute, 10*time.Millisecond, name)
+		require.Eventually(t, func() bool { return do() == nil }, 3*time.Minute, 10*time.Millisecond, name)
 	}
+	proxy.Close() // or closing the pool would wait for answers
+}
+
+func TestALostCommitOfALongTransactionIsNotWaitedForLong(t *testing.T) {
+	t.Parallel()
+	db := deduptest.New(t)
+	proxy := deduptest.NewProxy(t, db.DSN)
+	s := stageOn(t, db, deduptest.OpenPool(t, proxy.DSN, nil), dedup.Config{AnswerTimeout: time.Second})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	proxy.SwallowAnswer("COMMIT")
+	_, err := s.store.MakePartitions(ctx)
+	require.ErrorIs(t, err, dedup.ErrNoAnswer)
+	require.NoError(t, ctx.Err())
 	proxy.Close() // or closing the pool would wait for answers
 }
 

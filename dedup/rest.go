@@ -6,12 +6,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/firstseen/firstseen/dedup/internal/db"
 	"github.com/firstseen/firstseen/dedup/memory"
 )
 
-// sliceBytes is how much of a large value is read at once, and from where on one is large: a little below what the
-// driver rounds its buffer for a row to.
+// sliceBytes is the size of the parts that a large value is read in, and from where on one is large: a little below
+// what the driver rounds its buffer for a row to.
 const sliceBytes = 1<<20 - 1<<10
 
 // part is a key, headers or a payload of a loaded message that was too large to come along.
@@ -83,7 +82,7 @@ func (t *Tx) readRest(ctx context.Context, take func(bytes int) error) ([][]byte
 		q.Queue(t.store.db.SQL(partSQL[p.of]), e.Scope, e.Lane, e.Message.Offset, e.Message.ID, sliceBytes).
 			Query(func(rows pgx.Rows) error { return readSlices(rows, values[i]) })
 	}
-	return values, db.Answered(ctx, t.store.answerTo(size), func(ctx context.Context) error {
+	return values, t.store.Answered(ctx, size, func(ctx context.Context) error {
 		return t.conn.SendBatch(ctx, q).Close()
 	})
 }

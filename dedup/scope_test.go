@@ -3,6 +3,7 @@ package dedup
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -26,7 +27,8 @@ func TestScopesMadeByManyAtOnceAreTheSame(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			found[i], err = store.Scopes(t.Context(), keys)
+			scopes, err := store.Scopes(t.Context(), keys)
+			found[i] = scopes.IDs
 			return err
 		})
 	}
@@ -45,7 +47,7 @@ func TestScopesMadeByManyAtOnceAreTheSame(t *testing.T) {
 	require.NoError(t, err)
 	ids, err := other.Scopes(t.Context(), keys[:1])
 	require.NoError(t, err)
-	require.NotContains(t, distinct, ids[0], "another inbox has scopes of its own")
+	require.NotContains(t, distinct, ids.IDs[0], "another inbox has scopes of its own")
 }
 
 func TestKnownScopesCostNoQuery(t *testing.T) {
@@ -56,7 +58,7 @@ func TestKnownScopesCostNoQuery(t *testing.T) {
 	keys := []ScopeKey{{Handler: "a"}, {Handler: "a", Tenant: "b:c"}, {Handler: "a:b", Tenant: "c"}}
 	want, err := store.Scopes(t.Context(), keys)
 	require.NoError(t, err)
-	require.NotEqual(t, want[1], want[2])
+	require.NotEqual(t, want.IDs[1], want.IDs[2])
 	before := db.Pool.Stat().AcquireCount()
 	got, err := store.Scopes(t.Context(), keys)
 	require.NoError(t, err)
@@ -67,9 +69,9 @@ func TestKnownScopesCostNoQuery(t *testing.T) {
 func TestScopeCacheIsBounded(t *testing.T) {
 	var c scopeCache
 	for i := range maxCachedScopes + 10 {
-		c.put(map[ScopeKey]int32{{Tenant: fmt.Sprint(i)}: int32(i)})
+		c.put(map[ScopeKey]int32{{Tenant: fmt.Sprint(i)}: int32(i)}, time.Time{})
 		require.LessOrEqual(t, len(c.ids), maxCachedScopes)
 	}
-	var ids [1]int32
-	require.Empty(t, c.get([]ScopeKey{{Tenant: fmt.Sprint(maxCachedScopes + 9)}}, ids[:]), "the newest is there")
+	_, missing := c.get([]ScopeKey{{Tenant: fmt.Sprint(maxCachedScopes + 9)}})
+	require.Empty(t, missing, "the newest is there")
 }

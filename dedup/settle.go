@@ -6,8 +6,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
-
-	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
 // Park makes a new entry's state Parked: its lane's next attempt is due after a while.
@@ -18,26 +16,43 @@ const (
 	joinOlderSQL = `select firstseen.join_older_lanes($1, $2, $3, $4)`
 )
 
-// Join finds the new entries whose key has unfinished earlier messages, and parks them behind those. Their Lane must
-// be set. It is for a transaction whose HasLanes says yes, and comes before the handlers.
-func (t *Tx) Join(ctx context.Context, entries []*Entry) error {
+const takeTurnsSQL = `select firstseen.take_turns($1, $2)`
+
+// TakeTurns waits until no other transaction has the turn of one of these entries' lanes, for as long as ctx lets it,
+// and has them until this one ends. It is for messages from no partition, which no position keeps in line, and comes
+// before Join: what the transaction before has parked is found then. The entries are of different lanes.
+func (t *Tx) TakeTurns(ctx context.Context, entries []*Entry) error {
+	scopes, lanes := lanesOf(entries)
+	_, err := t.conn.Exec(ctx, t.store.db.SQL(takeTurnsSQL), scopes, lanes)
+	return err
+}
+
+// lanesOf are the entries' lanes, for a statement.
+func lanesOf(entries []*Entry) (int32Array, uuidArray) {
 	var scopes, lanes array
 	scopes.grow(pgtype.Int4OID, len(entries), 4*len(entries))
 	lanes.grow(pgtype.UUIDOID, len(entries), 16*len(entries))
-	var offsets []int64
 	for _, e := range entries {
 		scopes.int32(e.Scope)
 		lanes.uuid(e.Lane)
-		if t.batch.Replayed {
-			offsets = append(offsets, e.Message.Offset)
-		}
 	}
-	sql, args := t.store.db.SQL(joinSQL), []any{t.positionID(), int32Array(scopes.bytes()), uuidArray(lanes.bytes())}
+	return int32Array(scopes.bytes()), uuidArray(lanes.bytes())
+}
+
+// Join finds the new entries whose key has unfinished earlier messages, and parks them behind those. Their Lane must
+// be set. It is for a transaction whose HasLanes says yes, and comes before the handlers.
+func (t *Tx) Join(ctx context.Context, entries []*Entry) error {
+	scopes, lanes := lanesOf(entries)
+	sql, args := t.store.db.SQL(joinSQL), []any{t.positionID(), scopes, lanes}
 	if t.batch.Replayed {
+		offsets := make([]int64, len(entries))
+		for i, e := range entries {
+			offsets[i] = e.Message.Offset
+		}
 		sql, args = t.store.db.SQL(joinOlderSQL), append(args, offsets)
 	}
 	var found []int32
-	err := db.Answered(ctx, t.store.cfg.AnswerTimeout, func(ctx context.Context) error {
+	err := t.store.Answered(ctx, 0, func(ctx context.Context) error {
 		q := &pgx.Batch{}
 		q.Queue(t.session.Role)
 		q.Queue(sql, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&found) })

@@ -43,9 +43,9 @@ func stageOn(t testing.TB, db *deduptest.DB, pool *pgxpool.Pool, cfg dedup.Confi
 
 func (s *stage) scopes(keys ...dedup.ScopeKey) []int32 {
 	s.t.Helper()
-	ids, err := s.store.Scopes(context.Background(), keys)
+	scopes, err := s.store.Scopes(context.Background(), keys)
 	require.NoError(s.t, err)
-	return ids
+	return scopes.IDs
 }
 
 // position acquires a partition's position and sets it to 0 if it has none.

@@ -8,28 +8,37 @@
 // many at once with [Columns]. The rest is what the packages handlers and consumer are built of. What operators do
 // is in package operate.
 //
-// In reading order: message.go; store.go (opening) with rights.go and pool.go; scope.go and position.go (what a
-// batch is accepted into, and who owns it); batch.go, accept.go, settle.go and commit.go (one transaction from its
+// In reading order: message.go; store.go (opening) with reach.go, rights.go and pool.go; scope.go, position.go and home.go (what
+// a batch is accepted into, who owns it, and in which of several databases); batch.go, accept.go, settle.go and commit.go (one transaction from its
 // begin to its commit), tx.go (what is done with it in between), errors.go (what it is refused for),
 // internal/handlertx and internal/session (what handlers get of it, and leave behind); ordering.go, lanes.go and
-// rest.go (what waits); look.go (accept without effect), pause.go and holds.go (what is read and told by the way);
-// names.go; and how values travel: parameters.go, columns.go, statements.go, array.go, copyrows.go, pieces.go,
-// headers.go, uuidcodec.go.
+// rest.go (what waits), parked.go (how much); look.go (accept without effect), pause.go and holds.go (what is read and
+// told by the way); names.go; and how values travel: parameters.go, columns.go, statements.go, array.go, copyrows.go,
+// pieces.go, headers.go, uuidcodec.go.
 package dedup
 
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/firstseen/firstseen/dedup/failure"
+	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/internal/db"
 	"github.com/firstseen/firstseen/dedup/internal/session"
 	"github.com/firstseen/firstseen/migrations"
 	"github.com/firstseen/firstseen/migrations/dial"
+)
+
+// OutboxInbox is the name of the inbox that an outbox's messages lie in once a relay of package handlers/outbox has
+// taken them, and OutboxRelay whose the positions and holds of its relays are. No group's name begins so.
+const (
+	OutboxInbox = "outbox"
+	OutboxRelay = "relay/" + OutboxInbox
 )
 
 // Config says where a Store keeps its memory.
@@ -39,16 +48,22 @@ type Config struct {
 	Inbox string
 	// Schema is the Postgres schema that the migrations made. Default "firstseen".
 	Schema string
-	// EvictAfter is how long Acquire waits for a previous owner's open transaction before it ends that
-	// transaction. Default 2 seconds.
+	// EvictAfter bounds Acquire's wait for a previous owner's open transaction before it ends that transaction.
+	// Default 2 seconds.
 	EvictAfter time.Duration
-	// IdleAfter is how long a transaction on lanes may go without a statement before Postgres ends it: its process is
-	// stopped or cut off, and the lanes wait for it. It must be longer than a handler takes. Default 10 minutes.
+	// IdleAfter is the time without a statement, or at one, after which Postgres ends a transaction on lanes, or on
+	// messages from no partition: its process is stopped or cut off, and others wait for it. It must be longer than a
+	// handler takes. Default 10 minutes.
 	IdleAfter time.Duration
 	// AnswerTimeout bounds each round trip to Postgres that is no handler's: accept, commit, acquire, what lanes
 	// need. A lock that somebody else holds counts as silence. Default 30 seconds.
 	AnswerTimeout time.Duration
-	// PartitionDays is how many days ahead the inbox's partitions are made. Default 7.
+	// Patience bounds Open's wait for a Postgres that can't be reached, is coming up or takes no writes: it is tried again,
+	// which is logged. Default 1 minute; below 0 it is tried once.
+	Patience time.Duration
+	// Holds has what Open waits for. Default: a registry of its own, which logs to slog.Default().
+	Holds *holds.Registry
+	// PartitionDays is the number of days ahead for which the inbox's partitions are made. Default 7.
 	PartitionDays int
 }
 
@@ -65,6 +80,12 @@ func (c *Config) setDefaults() error {
 	}
 	if c.AnswerTimeout <= 0 {
 		c.AnswerTimeout = dial.Silence
+	}
+	if c.Patience == 0 {
+		c.Patience = time.Minute
+	}
+	if c.Holds == nil {
+		c.Holds = holds.New(nil)
 	}
 	if c.PartitionDays <= 0 {
 		c.PartitionDays = 7
@@ -85,8 +106,9 @@ type Store struct {
 }
 
 // Open checks that the database is in UTF8, that the schema is there at the version this build needs and that the
-// login may do what a consumer must, and makes the inbox's partitions for the days ahead. The pool stays the
-// caller's, who closes it after the last use of the store. Have [PreparePool] prepare its config: else its
+// login may do what a consumer must, and makes the inbox's partitions for the days ahead. A Postgres that can't be
+// reached is waited for, as long as Config.Patience, and ctx, let it; what it refuses, such as a password or a schema of
+// another version, is an error at once. The pool stays the caller's, who closes it after the last use of the store. Have [PreparePool] prepare its config: else its
 // connections stay with a server that a failover has demoted, and wait for minutes on a network that has fallen
 // silent.
 //
@@ -105,19 +127,21 @@ func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	}
 	s := newStore(pool, cfg)
 	s.sessions = session.Of(pool)
-	if err := s.checkEncoding(ctx); err != nil {
-		return nil, fmt.Errorf("open inbox %s: %w", cfg.Inbox, err)
-	}
-	if err := s.checkVersion(ctx); err != nil {
-		return nil, fmt.Errorf("open inbox %s: %w", cfg.Inbox, err)
-	}
-	if err := s.checkRights(ctx); err != nil {
-		return nil, fmt.Errorf("open inbox %s: %w", cfg.Inbox, err)
-	}
-	if _, err := s.MakePartitions(ctx); err != nil {
+	if err := cfg.patiently(ctx, s.begin); err != nil {
 		return nil, fmt.Errorf("open inbox %s: %w", cfg.Inbox, err)
 	}
 	return s, nil
+}
+
+// begin checks what a consumer needs, and makes partitions.
+func (s *Store) begin(ctx context.Context) error {
+	for _, check := range []func(context.Context) error{s.checkEncoding, s.checkVersion, s.checkRights} {
+		if err := check(ctx); err != nil {
+			return err
+		}
+	}
+	_, err := s.MakePartitions(ctx)
+	return err
 }
 
 func newStore(pool *pgxpool.Pool, cfg Config) *Store {
@@ -136,6 +160,14 @@ func Attach(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error)
 		return nil, fmt.Errorf("attach to inbox %s: %w", cfg.Inbox, err)
 	}
 	return s, nil
+}
+
+// Sibling is the store of another inbox, in the same schema and over the same pool, for whoever looks and repairs: see
+// Attach.
+func (s *Store) Sibling(inbox string) *Store {
+	cfg := s.cfg
+	cfg.Inbox = inbox
+	return newStore(s.db.Pool, cfg)
 }
 
 const inboxesSQL = `select distinct inbox from firstseen.scopes order by inbox`
@@ -162,7 +194,7 @@ func (s *Store) Inbox() string { return s.cfg.Inbox }
 // Pool is the pool that the store was opened with.
 func (s *Store) Pool() *pgxpool.Pool { return s.db.Pool }
 
-// Config is what the store was opened with, defaults filled in.
+// Config returns the store's config, defaults filled in.
 func (s *Store) Config() Config { return s.cfg }
 
 // SchemaError says that the database's schema is not the one this build needs.
@@ -185,7 +217,7 @@ func (e *SchemaError) Error() string {
 
 func (s *Store) checkEncoding(ctx context.Context) error {
 	var encoding string
-	err := db.Answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
+	err := s.Answered(ctx, 0, func(ctx context.Context) error {
 		return s.db.Pool.QueryRow(ctx, `select current_setting('server_encoding')`).Scan(&encoding)
 	})
 	if err != nil {
@@ -194,16 +226,13 @@ func (s *Store) checkEncoding(ctx context.Context) error {
 	return migrations.NeedsEncoding(encoding)
 }
 
-const versionSQL = `select coalesce(max(version_id) filter (where is_applied), 0) from firstseen.` +
-	migrations.VersionTable
-
 func (s *Store) checkVersion(ctx context.Context) error {
 	var found int64
-	err := db.Answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
-		return s.db.Pool.QueryRow(ctx, s.db.SQL(versionSQL)).Scan(&found)
+	err := s.Answered(ctx, 0, func(ctx context.Context) error {
+		return s.db.Pool.QueryRow(ctx, s.db.SQL(migrations.VersionSQL)).Scan(&found)
 	})
 	if err != nil && !failure.NoTable(err) {
-		return fmt.Errorf("read version of schema %s: %w", s.cfg.Schema, db.RightsError(err))
+		return fmt.Errorf("read version of schema %s: %w", s.cfg.Schema, db.RightsError(dial.Advise(err)))
 	}
 	if found != migrations.Latest() {
 		return &SchemaError{Schema: s.cfg.Schema, Found: found, Need: migrations.Latest()}
@@ -211,7 +240,7 @@ func (s *Store) checkVersion(ctx context.Context) error {
 	return nil
 }
 
-// Server is what one connection finds out about the database server.
+// Server is the state of the database server, as one connection finds it.
 type Server struct {
 	// Started is when it was started: it tells one server from another, and a restart from a recovery after a crash
 	// of one of its processes, which is none.
@@ -222,7 +251,7 @@ type Server struct {
 
 // Server asks the server how it is.
 func (s *Store) Server(ctx context.Context) (server Server, err error) {
-	err = db.Answered(ctx, s.cfg.AnswerTimeout, func(ctx context.Context) error {
+	err = s.Answered(ctx, 0, func(ctx context.Context) error {
 		return s.db.Pool.QueryRow(ctx, `select pg_postmaster_start_time(),
 			not pg_is_in_recovery() and not current_setting('transaction_read_only')::boolean`).
 			Scan(&server.Started, &server.Writable)
@@ -248,3 +277,6 @@ func (s *Store) MakePartitions(ctx context.Context) (int, error) {
 	}
 	return made, nil
 }
+
+// idleAfter is Config.IdleAfter for db.LimitSQL.
+func (s *Store) idleAfter() string { return strconv.FormatInt(s.cfg.IdleAfter.Milliseconds(), 10) }

@@ -6,13 +6,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/firstseen/firstseen/dedup/internal/db"
 	"github.com/firstseen/firstseen/dedup/internal/handlertx"
 	"github.com/firstseen/firstseen/dedup/internal/session"
 	"github.com/firstseen/firstseen/dedup/savepoint"
 )
 
-// ErrNotYours is what Commit and Rollback of a handler's transaction answer.
+// ErrNotYours is returned by Commit and Rollback of a handler's transaction.
 var ErrNotYours = handlertx.ErrNotYours
 
 // Tx is the open transaction of an accepted batch. It is not safe for concurrent use.
@@ -64,7 +63,7 @@ func (t *Tx) Keep(ctx context.Context) error {
 
 // exec runs statements that return nothing, in one round trip.
 func (t *Tx) exec(ctx context.Context, sql string) error {
-	return db.Answered(ctx, t.store.cfg.AnswerTimeout, func(ctx context.Context) error {
+	return t.store.Answered(ctx, 0, func(ctx context.Context) error {
 		_, err := t.conn.Conn().PgConn().Exec(ctx, sql).ReadAll()
 		return err
 	})

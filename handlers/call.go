@@ -19,7 +19,7 @@ type attempt func(ctx context.Context) (kept int, err error)
 // with taking back what an earlier call did.
 func (r *run) attempt(undo bool, stretches ...[]dedup.Message) attempt {
 	tx := r.tx.Handler()
-	if q, ok := r.pipelined(); ok {
+	if q, ok := r.target.handler.(queue); ok && r.Pipelined() {
 		return func(ctx context.Context) (int, error) { return q.handle(ctx, tx, round{undo, stretches}) }
 	}
 	return func(ctx context.Context) (int, error) { return 0, r.target.handler.HandleBatch(ctx, tx, stretches[0]) }
@@ -61,7 +61,7 @@ func (p *Processor) call(ctx context.Context, tx *dedup.Tx, target *registered, 
 	return kept, &handlerError{target.name, given.waited(err)}
 }
 
-// acquires has seen how often somebody had given up waiting for a connection of the pool.
+// acquires counts the waits for a connection of the pool that were given up before a call.
 type acquires struct {
 	store *dedup.Store
 	count int64
@@ -71,7 +71,7 @@ func (p *Processor) acquires() acquires {
 	return acquires{p.cfg.Store, p.cfg.Store.Pool().Stat().CanceledAcquireCount()}
 }
 
-// waited marks an error of time as ErrNoConnection where it came with a wait that was given up since.
+// waited marks an error of time as ErrNoConnection where such a wait was given up since.
 func (a acquires) waited(err error) error {
 	isOfTime := errors.Is(err, ErrHandlerTimeout) || failure.Of(err) == failure.Silent
 	if isOfTime && a.store.Pool().Stat().CanceledAcquireCount() > a.count {

@@ -11,6 +11,7 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/handlers/internal/isolate"
 )
 
 const (
@@ -18,12 +19,12 @@ const (
 	circuitCalls, circuitLeast = 20, 10
 	// circuitWindow bounds how far back these lie.
 	circuitWindow = 10 * time.Minute
-	// outageAfter is how many failures in a row are an outage.
+	// outageAfter failures in a row are an outage.
 	outageAfter = 3
 	// The first pause's ceiling, and the highest. It doubles with each call that fails after a pause.
 	circuitPause, circuitMaxPause   = time.Second, 30 * time.Second
 	detachedPause, detachedMaxPause = 30 * time.Second, 10 * time.Minute
-	// failingMost is how many failing messages are remembered, and failingFor how long after their last try.
+	// failingMost caps the failing messages that are remembered, and failingFor the time after their last try.
 	failingMost, failingFor = 4096, 2 * maxAfter
 )
 
@@ -47,10 +48,10 @@ type circuit struct {
 	pauses int       // in a row
 	recent []outcome // of a detached handler's calls, oldest first
 
-	passed  int                   // messages, since the start
-	failing map[messageOf]failing // messages that failed when they were last tried
-	row     []messageOf           // of them, the different ones since a message passed; outageAfter at most
-	inRow   int                   // failures since then
+	passed  int                         // messages, since the start
+	failing map[isolate.Message]failing // messages that failed when they were last tried
+	row     []isolate.Message           // of them, the different ones since a message passed; outageAfter at most
+	inRow   int                         // failures since then
 }
 
 type circuitState int
@@ -62,7 +63,7 @@ const (
 )
 
 type outcome struct {
-	message messageOf
+	message isolate.Message
 	at      time.Time
 	failed  bool
 }
@@ -81,7 +82,7 @@ func newCircuit(target *registered, log *slog.Logger, shown *holds.Registry) *ci
 	return c
 }
 
-// allows is how many of n messages can be handed over now.
+// allows caps n messages at those that can be handed over now.
 func (c *circuit) allows(now time.Time, n int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,7 +105,7 @@ func (c *circuit) stops() (why string, yes bool) {
 	return why, c.state != closed
 }
 
-// starts is called before messages are handed over. It says whether this is the one after a pause, which tells.
+// starts is called before messages are handed over. It says whether this is the probe after a pause.
 func (c *circuit) starts() (probe bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,14 +117,14 @@ func (c *circuit) starts() (probe bool) {
 	return true
 }
 
-// probes says whether a single message is to tell whether the outage is over.
+// probes says whether one message at a time is tried, to see whether the outage is over.
 func (c *circuit) probes() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state == halfOpen
 }
 
-// untold is called when what started after a pause has ended, in case it told nothing.
+// untold is called at the end of a probe, in case it found nothing out.
 func (c *circuit) untold() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,19 +134,19 @@ func (c *circuit) untold() {
 }
 
 // counts says whether a failure that may be an outage's is an attempt of the message.
-func (c *circuit) counts(m messageOf) bool {
+func (c *circuit) counts(m isolate.Message) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.attempt(m)
 }
 
-func (c *circuit) attempt(m messageOf) bool {
+func (c *circuit) attempt(m isolate.Message) bool {
 	f, ok := c.failing[m]
 	return ok && c.passed-f.passed >= len(c.failing)
 }
 
-// opensWith says whether it will open when other messages have failed too, of which none is in row twice.
-func (c *circuit) opensWith(others []messageOf) bool {
+// opensWith says whether the circuit opens when the other messages have failed too, each counted once.
+func (c *circuit) opensWith(others []isolate.Message) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := len(others)
@@ -157,8 +158,9 @@ func (c *circuit) opensWith(others []messageOf) bool {
 	return n >= outageAfter
 }
 
-// committed notes what became of a transaction's entries, in their order; of away, that they failed as in an outage.
-func (c *circuit) committed(now time.Time, entries []dedup.Entry, handled int, away map[messageOf]error) {
+// committed notes the outcomes of a transaction's entries, in their order. away has the entries that failed as in an
+// outage, with their errors.
+func (c *circuit) committed(now time.Time, entries []dedup.Entry, handled int, away map[isolate.Message]error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(away)+len(c.failing)+c.inRow == 0 && c.state == closed {
@@ -168,14 +170,14 @@ func (c *circuit) committed(now time.Time, entries []dedup.Entry, handled int, a
 	var last error
 	for i := range entries {
 		e := &entries[i]
-		err := away[of(e)]
+		err := away[isolate.Of(e)]
 		switch {
 		case e.Outcome != dedup.New:
 		case err != nil:
-			c.fail(now, of(e), err)
+			c.fail(now, isolate.Of(e), err)
 			last = err
 		case e.State == dedup.Processed:
-			c.pass(of(e))
+			c.pass(isolate.Of(e))
 		}
 	}
 	switch {
@@ -186,8 +188,8 @@ func (c *circuit) committed(now time.Time, entries []dedup.Entry, handled int, a
 	}
 }
 
-// ended is called when a detached handler's call has. It gives the call's error, marked so that no attempt is counted
-// where that is an outage's.
+// ended notes the end of a detached handler's call. It returns the call's error, marked so that no attempt is counted
+// where it is an outage's.
 func (c *circuit) ended(now time.Time, call *delivery) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -197,7 +199,7 @@ func (c *circuit) ended(now time.Time, call *delivery) error {
 		}
 		return call.err
 	}
-	m, err := messageOf{call.claim.Scope, call.message.ID}, call.err
+	m, err := isolate.Message{Scope: call.claim.Scope, ID: call.message.ID}, call.err
 	if err == nil {
 		c.pass(m)
 	} else if isAway(err) {
@@ -223,7 +225,7 @@ func (c *circuit) ended(now time.Time, call *delivery) error {
 }
 
 // pass notes a message that was handled.
-func (c *circuit) pass(m messageOf) {
+func (c *circuit) pass(m isolate.Message) {
 	c.passed++
 	delete(c.failing, m)
 	c.row, c.inRow = nil, 0
@@ -233,7 +235,7 @@ func (c *circuit) pass(m messageOf) {
 }
 
 // fail notes a message that failed as in an outage. Where that is no attempt, err is marked as Unavailable.
-func (c *circuit) fail(now time.Time, m messageOf, err error) {
+func (c *circuit) fail(now time.Time, m isolate.Message, err error) {
 	for other, f := range c.failing {
 		if now.Sub(f.at) > failingFor {
 			delete(c.failing, other)
@@ -244,7 +246,7 @@ func (c *circuit) fail(now time.Time, m messageOf, err error) {
 		f.passed = c.passed
 	}
 	if c.failing == nil {
-		c.failing = map[messageOf]failing{}
+		c.failing = map[isolate.Message]failing{}
 	}
 	if known || len(c.failing) < failingMost {
 		c.failing[m] = f
@@ -266,7 +268,7 @@ func (c *circuit) trips(o outcome) bool {
 	if !o.failed || len(c.recent) < circuitLeast {
 		return false
 	}
-	last := make(map[messageOf]bool, circuitCalls)
+	last := make(map[isolate.Message]bool, circuitCalls)
 	failed := 0
 	for _, r := range c.recent {
 		last[r.message] = r.failed
@@ -300,23 +302,18 @@ func (c *circuit) wait(err error, attrs ...any) {
 	c.hold.Wait(code, errors.New(clip(err)), attrs...)
 }
 
-// awayError marks an error that may be an outage's, or a half-done deployment's, not the message's: circuit decides.
-type awayError struct{ err error }
-
-func (e *awayError) Error() string { return e.err.Error() }
-func (e *awayError) Unwrap() error { return e.err }
-
-// isAway says of a detached handler's error that it may be an outage's and not the message's: no answer, or a
-// gateway's that got none, or what Webhook says so of.
+// isAway says whether a detached handler's error may be an outage's and not the message's: no answer, a gateway that
+// got none, or an error that Webhook has marked so.
 func isAway(err error) bool {
 	switch failure.Of(err) {
 	case failure.Missing, failure.ReadOnly, failure.Short, failure.Ended, failure.Silent, failure.Away:
 		return true
 	}
-	return errors.As(err, new(*awayError)) || errors.Is(err, ErrAbandoned) || errors.Is(err, ErrHandlerTimeout)
+	return errors.As(err, new(*isolate.AwayError)) || errors.Is(err, ErrAbandoned) || errors.Is(err, ErrHandlerTimeout)
 }
 
-// isFault says of it that it is not plainly the message's: that too many of them are an outage.
+// isFault says whether a detached handler's error counts towards an outage: too many of them are one, though a single
+// one may be the message's.
 func isFault(err error) bool {
 	var status *StatusError
 	return isAway(err) || errors.As(err, new(*unavailableError)) || errors.As(err, &status) && status.Code/100 == 5

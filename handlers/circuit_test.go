@@ -18,6 +18,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/handlers/internal/isolate"
 )
 
 // rig is a circuit with a clock that the test moves.
@@ -46,7 +47,7 @@ func (r *rig) states(what string) int { return strings.Count(r.log.String(), wha
 // receiver's unless siblings get through.
 var (
 	errFault = &StatusError{Code: 500}
-	errAway  = &awayError{&StatusError{Code: 503}}
+	errAway  = &isolate.AwayError{Err: &StatusError{Code: 503}}
 )
 
 func counted(err error) bool { return !errors.As(err, new(*unavailableError)) }
@@ -231,7 +232,7 @@ func TestCircuitSparesAttemptsUntilTheDependencyIsBack(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); d.run(ctx) }()
 	b.process(p, b.messages(texts...))
-	require.Eventually(t, func() bool { return calls.Load() >= 6 }, 30*time.Second, time.Millisecond) // several pauses
+	require.Eventually(t, func() bool { return calls.Load() >= 6 }, 3*time.Minute, time.Millisecond) // several pauses
 	away.Store(0)
 	b.delivered(30)
 	cancel()

@@ -3,6 +3,7 @@ package handlers
 import (
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -31,17 +32,17 @@ type Config struct {
 	Handlers *Registry
 	// HandlerTimeout bounds one call of a handler, for a whole batch. Default 5 minutes.
 	HandlerTimeout time.Duration
-	// AbandonAfter is how long a handler may go on after its context has ended, before its transaction is cut
-	// off and it is left behind. Default 5 seconds.
+	// AbandonAfter is the time that a handler has after its context has ended, before its transaction is cut off and
+	// it is left behind. Default 5 seconds.
 	AbandonAfter time.Duration
-	// LaneWorkers is how many transactions work on parked messages at once, in this process. Default 2.
+	// LaneWorkers caps the transactions that work on parked messages at once, in this process. Default 2.
 	LaneWorkers int
-	// LanePoll is how often lanes are looked at that nothing in this process has woken. Default 500 ms.
+	// LanePoll is the time between two looks at lanes that nothing in this process has woken. Default 500 ms.
 	LanePoll time.Duration
-	// PausePoll is how often what operators have paused is looked up, with one query. Default 2 seconds.
+	// PausePoll is the time between two queries for what operators have paused. Default 2 seconds.
 	PausePoll time.Duration
-	// Holds has what waits, of this process: the consumer's partitions and topics among them. Default one of its own,
-	// that logs to Logger.
+	// Holds registers the waits of this process, those of the consumer's partitions and topics among them. Default one
+	// of its own, that logs to Logger.
 	Holds *holds.Registry
 	// Logger hears of every failed attempt; never of a payload or a key. Default slog.Default().
 	Logger *slog.Logger
@@ -61,10 +62,12 @@ type Config struct {
 // partition must come one after the other.
 type Processor struct {
 	memory   *memory.Account
+	formats  Formats
 	cfg      Config
 	wakes    wakes
 	pauses   pauses
-	totals   totals
+	batches  atomic.Int64
+	totals   map[*registered]*totals
 	circuits map[*registered]*circuit
 	work     *work
 
@@ -102,33 +105,48 @@ func (c Config) WithDefaults() Config {
 
 // NewProcessor makes a Processor.
 func NewProcessor(cfg Config) (*Processor, error) {
-	if cfg.Store == nil || cfg.Handlers == nil || len(cfg.Handlers.byTopic) == 0 {
+	if cfg.Store == nil || cfg.Handlers == nil || len(cfg.Handlers.all) == 0 {
 		return nil, fmt.Errorf("new processor: a store and at least one handler are required")
 	}
 	cfg = cfg.WithDefaults()
 	p := &Processor{cfg: cfg, wakes: newWakes(cfg.Handlers.all),
 		work: newWork(cfg.Handlers.all, cfg.Holds), telemetry: newTelemetry(cfg),
-		circuits: make(map[*registered]*circuit, len(cfg.Handlers.all))}
+		circuits: make(map[*registered]*circuit, len(cfg.Handlers.all)),
+		totals:   make(map[*registered]*totals, len(cfg.Handlers.all))}
 	p.pauses.now.Store(&paused{changed: make(chan struct{})})
 	for _, target := range cfg.Handlers.all {
 		p.circuits[target] = newCircuit(target, cfg.Logger, cfg.Holds)
+		p.totals[target] = &totals{}
 	}
 	return p, nil
 }
 
-// Topics lists the topics that have a handler.
+// Topics lists the topics that have a handler by their names.
 func (p *Processor) Topics() []string { return p.cfg.Handlers.Topics() }
 
-// Handlers lists the names of a topic's handlers, in the order that they are called in.
+// Patterns lists the patterns of topics that have a handler, in the order in which they are tried.
+func (p *Processor) Patterns() []string { return p.cfg.Handlers.Patterns() }
+
+// Handlers lists the names of a topic's handlers, in the order that they are called in; none: it has none.
 func (p *Processor) Handlers(topic string) []string {
 	var names []string
-	for _, target := range p.cfg.Handlers.byTopic[topic] {
+	for _, target := range p.cfg.Handlers.of(topic) {
 		names = append(names, target.name)
 	}
 	return names
 }
 
-// Connections is how many connections the store's pool has to have where so many batches are in a transaction at once:
+// Ordering is a handler's; false: there is none of that name.
+func (p *Processor) Ordering(handler string) (dedup.Ordering, bool) {
+	for _, target := range p.cfg.Handlers.all {
+		if target.name == handler {
+			return target.ordering, true
+		}
+	}
+	return "", false
+}
+
+// Connections counts the connections that the store's pool needs where so many batches are in a transaction at once:
 // one for each of them and of the lane workers, and as many more as its handler says; for each detached handler one
 // and what its calls take; and one to spare, for all that is asked in between. With fewer, calls that wait for one
 // another's connections may wait for ever.
@@ -147,5 +165,5 @@ func (p *Processor) Connections(transactions int) int {
 // Store is the store that the processor writes to.
 func (p *Processor) Store() *dedup.Store { return p.cfg.Store }
 
-// Holds has what waits in this process.
+// Holds registers the waits of this process.
 func (p *Processor) Holds() *holds.Registry { return p.cfg.Holds }

@@ -13,6 +13,7 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/instruments"
+	"github.com/firstseen/firstseen/handlers/internal/isolate"
 )
 
 // Detached handles a message outside of any transaction: a call to another system, or anything slow. What it does
@@ -38,9 +39,9 @@ type TimeLimited interface {
 	Timeout() time.Duration
 }
 
-// suspiciousCall is how often a lane may be claimed without getting anywhere before its first message is suspected of
-// killing the process. It is more than for other handlers: many calls are under way when a process dies, and after one
-// death they need not be made one by one.
+// suspiciousCall caps the claims of a lane that gets nowhere: beyond it its first message is suspected of killing the
+// process. It is more than for other handlers: many calls are under way when a process dies, and after one death they
+// need not be made one by one.
 const suspiciousCall = 3
 
 // dispatcher delivers the parked messages of one detached handler. One goroutine claims lanes, starts calls and writes
@@ -172,7 +173,7 @@ func (d *dispatcher) claim(ctx, calls context.Context) error {
 	}
 	found, loan, err := d.peek(ctx, claims)
 	for _, c := range claims {
-		m := found[laneOf{c.Scope, c.Lane}]
+		m := found[isolate.Lane{Scope: c.Scope, Lane: c.Lane}]
 		d.start(calls, &delivery{claim: c, until: until, message: m, loan: loan.split(m)})
 	}
 	loan.give()
@@ -180,16 +181,16 @@ func (d *dispatcher) claim(ctx, calls context.Context) error {
 }
 
 // peek reads the first message of each lane.
-func (d *dispatcher) peek(ctx context.Context, claims []dedup.Claim) (map[laneOf]*dedup.Message, *loan, error) {
+func (d *dispatcher) peek(ctx context.Context, claims []dedup.Claim) (map[isolate.Lane]*dedup.Message, *loan, error) {
 	tx, batch, lent, err := d.p.load(ctx, claims, 1)
 	if err != nil {
 		return nil, &loan{}, err
 	}
 	tx.Rollback(ctx)
-	found := make(map[laneOf]*dedup.Message, len(batch.Entries))
+	found := make(map[isolate.Lane]*dedup.Message, len(batch.Entries))
 	for i := range batch.Entries {
 		e := &batch.Entries[i]
-		found[laneOf{e.Scope, e.Lane}] = e.Message
+		found[isolate.Lane{Scope: e.Scope, Lane: e.Lane}] = e.Message
 	}
 	return found, lent, nil
 }

@@ -23,7 +23,7 @@ func TestCallsThatAShutdownBreaksOffAreMadeByTheNextProcess(t *testing.T) {
 	p := b.processor(quickly, Registration{Name: "hook", Detached: hanging})
 	stop := lanes(t, p)
 	b.process(p, b.messages("a=1", "a=2", "b=1"))
-	require.Eventually(t, func() bool { return first.count() == 2 }, 60*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return first.count() == 2 }, 3*time.Minute, time.Millisecond)
 	stop()
 	require.Zero(t, b.count(`select sum(attempts) from firstseen.parked`), "it was no attempt")
 	require.Equal(t, 2, b.count(`select count(*) from firstseen.lanes where due_at <= now() and claims = 0`),
@@ -50,7 +50,7 @@ func TestACallThatEndsInTimeAfterShutdownIsNotRepeated(t *testing.T) {
 	})})
 	stop := lanes(t, p)
 	b.process(p, b.messages("a=1"))
-	require.Eventually(t, func() bool { return c.count() == 1 }, 60*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.count() == 1 }, 3*time.Minute, time.Millisecond)
 	time.AfterFunc(50*time.Millisecond, func() { close(release) })
 	stop()
 	b.delivered(1)
@@ -104,8 +104,7 @@ func TestAMessageThatKillsTheProcessRunsOutOfAttempts(t *testing.T) {
 	lanes(t, p)
 	require.Eventually(t, func() bool {
 		return b.count(`select count(*) from firstseen.dead_letters where reason = 'killed'`) == 1
-	},
-		10*time.Second, time.Millisecond)
+	}, 3*time.Minute, time.Millisecond)
 	require.Equal(t, 1, c.count())
 }
 
@@ -156,7 +155,7 @@ func TestACallThatHangsCostsAttemptsWhileItsSiblingsPass(t *testing.T) {
 		siblings++
 		b.process(p, b.messages(fmt.Sprintf("s%d=ok", siblings)))
 		return b.count(`select count(*) from firstseen.dead_letters where attempts = 3`) == 1
-	}, time.Minute, time.Millisecond)
+	}, 3*time.Minute, time.Millisecond)
 	b.delivered(siblings)
 }
 

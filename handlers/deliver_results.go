@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/handlers/internal/isolate"
 )
 
 // writeDown settles the calls that have ended, and gives back the lanes of those that were not made. What Postgres
@@ -40,7 +41,7 @@ func (d *dispatcher) isOver(call *delivery) bool {
 }
 
 func (d *dispatcher) lost(call *delivery) {
-	d.log.Warn("the outcome of a call was not written down in time: it is made again", "message", place(call.message))
+	d.log.Warn("the outcome of a call was not written down in time: it is made again", "message", call.message.Place())
 }
 
 // settle writes down how calls ended, in one transaction.
@@ -48,10 +49,10 @@ func (d *dispatcher) settle(ctx context.Context, calls []*delivery) error {
 	ctx, cancel := context.WithTimeout(ctx, laneLease)
 	defer cancel()
 	claims := make([]dedup.Claim, len(calls))
-	pending := make(map[laneOf]*delivery, len(calls))
+	pending := make(map[isolate.Lane]*delivery, len(calls))
 	for i, call := range calls {
 		claims[i] = call.claim
-		pending[laneOf{call.claim.Scope, call.claim.Lane}] = call
+		pending[isolate.Lane{Scope: call.claim.Scope, Lane: call.claim.Lane}] = call
 		if err := d.cancel(ctx, call); err != nil {
 			return err
 		}
@@ -61,19 +62,20 @@ func (d *dispatcher) settle(ctx context.Context, calls []*delivery) error {
 		return err
 	}
 	defer tx.Rollback(ctx)
-	r := &run{p: d.p, tx: tx, target: d.target}
-	isolated := newIsolation(r)
+	r := d.p.laneRun(tx, d.target, nil)
+	isolation := r.isolation()
 	for i := range batch.Entries {
 		e := &batch.Entries[i]
-		lane := laneOf{e.Scope, e.Lane}
+		lane := isolate.Lane{Scope: e.Scope, Lane: e.Lane}
 		if call := pending[lane]; call.message != nil && call.message.ID == e.Message.ID {
-			isolated.outcome(ctx, e, call)
+			r.outcome(ctx, isolation, e, call)
 			delete(pending, lane)
 		}
 	}
 	if err := tx.Commit(ctx); err != nil {
 		return err
 	}
+	r.take(isolation)
 	d.p.settled(r, batch.Entries)
 	for _, call := range pending { // somebody took the lane, as a redrive of an earlier message does
 		if call.tried {
@@ -94,15 +96,15 @@ func (d *dispatcher) cancel(ctx context.Context, call *delivery) error {
 }
 
 // outcome brings the entry of a call to its state. Of one that was not made it stays as it is: parked, and due.
-func (s *isolation) outcome(ctx context.Context, e *dedup.Entry, call *delivery) {
+func (r *run) outcome(ctx context.Context, s *isolate.Isolation, e *dedup.Entry, call *delivery) {
 	if call.counted {
 		e.Attempts--
 	}
 	switch {
 	case call.buried:
-		s.bury([]*dedup.Entry{e})
+		r.bury([]*dedup.Entry{e})
 	case call.tried && call.err != nil:
-		s.fail(ctx, e, call.err)
+		s.Fail(ctx, e, call.err)
 	case call.tried:
 		e.State, e.Reason, e.Error = dedup.Processed, "", ""
 	}

@@ -5,14 +5,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 // lanes runs a processor's lane workers until the returned function is called, which waits for their end.
@@ -30,7 +36,7 @@ func lanes(t testing.TB, p *Processor) (stop func()) {
 func (b *bench) delivered(n int) {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool { return b.count(`select count(*) from firstseen.parked`) == 0 },
-		60*time.Second, 5*time.Millisecond)
+		3*time.Minute, 5*time.Millisecond)
 	require.Equal(b.t, n, b.count(`select count(*) from firstseen.inbox`))
 	require.Zero(b.t, b.count(`select count(*) from firstseen.lanes`))
 }
@@ -108,13 +114,55 @@ func TestASlowCallHoldsUpOnlyItsOwnKey(t *testing.T) {
 	}
 	result := b.process(p, b.messages(texts...))
 	require.Equal(t, Result{Parked: 22}, result)
-	require.Eventually(t, func() bool { return b.count(`select count(*) from firstseen.inbox`) == 20 }, 60*time.Second,
+	require.Eventually(t, func() bool { return b.count(`select count(*) from firstseen.inbox`) == 20 }, 3*time.Minute,
 		5*time.Millisecond)
 	require.Equal(t, []string{"slow"}, c.of("k"))
 	close(slow)
 	b.delivered(22)
 	require.Equal(t, []string{"slow", "next"}, c.of("k"))
 	require.Equal(t, 22, c.count())
+}
+
+// What can't be read back as it was stored is delivered again and again.
+func TestAWebhookIsCalledOnceForEachRecordWhateverItsTimestamp(t *testing.T) {
+	t.Parallel()
+	numbers := []int64{-1, 0, 1764300000123, 1764300000000123, 1764300000000000123, -210866803200001, 253402300800000,
+		math.MinInt64, math.MaxInt64}
+	var mu sync.Mutex
+	called := map[string]int{}
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		called[r.Header.Get("Idempotency-Key")]++
+	}))
+	t.Cleanup(server.Close)
+	hook, err := NewWebhook(WebhookConfig{URL: server.URL, AllowPrivate: true})
+	require.NoError(t, err)
+	t.Cleanup(hook.CloseIdleConnections)
+	b := newBench(t)
+	p := b.processor(nil, Registration{Name: "hook", Detached: hook})
+	ms := b.messages(slices.Repeat([]string{"=v"}, len(numbers))...)
+	for i, number := range numbers {
+		ms[i].Stamp(number)
+	}
+	require.Equal(t, Result{Parked: len(ms)}, b.process(p, ms))
+	lanes(t, p)
+	b.delivered(len(ms))
+	require.Len(t, called, len(ms))
+	for id, times := range called {
+		require.Equal(t, 1, times, id)
+	}
+	require.Equal(t, []int64{math.MinInt64, -210866803200001, 253402300800000, 1764300000000123, 1764300000000000123,
+		math.MaxInt64}, b.numbers(`select raw_timestamp from firstseen.inbox where raw_timestamp is not null order by 1`))
+}
+
+func (b *bench) numbers(sql string) []int64 {
+	b.t.Helper()
+	rows, err := b.pool.Query(b.t.Context(), sql)
+	require.NoError(b.t, err)
+	found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	require.NoError(b.t, err)
+	return found
 }
 
 func TestEachKeyIsDeliveredInItsOrderAlsoAcrossFailures(t *testing.T) {
@@ -156,7 +204,7 @@ func TestSoManyCallsAtOnceAsTheHandlerAllows(t *testing.T) {
 		Detached: c.noting(func(context.Context, dedup.Message) error { <-release; return nil })})
 	lanes(t, p)
 	b.process(p, b.messages("1=", "2=", "3=", "4=", "5=", "6="))
-	require.Eventually(t, func() bool { return c.count() == 3 }, 60*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.count() == 3 }, 3*time.Minute, time.Millisecond)
 	time.Sleep(20 * p.cfg.LanePoll) // a fourth would have come by now
 	require.Equal(t, 3, c.count())
 	close(release)
@@ -167,9 +215,9 @@ func TestNoTransactionIsOpenDuringACall(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	closed := false
-	p := b.processor(nil, Registration{Name: "hook", Detached: DetachedFunc(func(context.Context,
-		dedup.Message) error {
-		for end := time.Now().Add(10 * time.Second); !closed && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	p := b.processor(nil, Registration{Name: "hook", Detached: DetachedFunc(func(ctx context.Context,
+		_ dedup.Message) error {
+		for !closed && wait.Sleep(ctx, time.Millisecond) {
 			closed = b.count(`select count(*) from pg_stat_activity
 				where datname = current_database() and pid <> pg_backend_pid() and xact_start < now()`) == 0
 		}
@@ -197,7 +245,7 @@ func TestWhatIsParkedWakesEveryHandlerOfItsTopicAtOnce(t *testing.T) {
 	go func() { wg.Wait(); close(woken) }()
 	select {
 	case <-woken:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("a handler was not woken")
 	}
 	b.delivered(3)
@@ -254,7 +302,7 @@ func TestAnOutcomeIsNeverAnotherMessages(t *testing.T) {
 		Detached: c.noting(func(context.Context, dedup.Message) error { <-release; return nil })})
 	lanes(t, p)
 	b.process(p, b.messages("k=late"))
-	require.Eventually(t, func() bool { return c.count() == 1 }, 60*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.count() == 1 }, 3*time.Minute, time.Millisecond)
 	b.exec(`insert into firstseen.parked (scope_id, lane, message_id, topic, "partition", "offset", key, payload)
 		select scope_id, lane, gen_random_uuid(), topic, "partition", -1, key, 'early' from firstseen.parked`)
 	close(release)
@@ -270,7 +318,7 @@ func TestALeaseOutlastsItsCall(t *testing.T) {
 		Detached: c.noting(func(context.Context, dedup.Message) error { <-release; return nil })})
 	lanes(t, p)
 	b.process(p, b.messages("a=1"))
-	require.Eventually(t, func() bool { return c.count() == 1 }, 60*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.count() == 1 }, 3*time.Minute, time.Millisecond)
 	require.Equal(t, 1, b.count(`select count(*) from firstseen.lanes where due_at > now() + interval '2 h 50 min'`))
 	close(release)
 	b.delivered(1)

@@ -3,18 +3,21 @@ package handlers
 import (
 	"context"
 	"sort"
+	"time"
 
 	"github.com/firstseen/firstseen/dedup"
 )
 
 // scoping gives the number of each scope, in the order of keys.
-type scoping func(ctx context.Context, keys []dedup.ScopeKey) ([]int32, error)
+type scoping func(ctx context.Context, keys []dedup.ScopeKey) (dedup.Scopes, error)
 
-// entries lays out the messages once for each handler: all of the first handler, then all of the second.
-func entries(ctx context.Context, ms []dedup.Message, targets []*registered, scopesOf scoping) ([]dedup.Entry, error) {
-	entries := make([]dedup.Entry, 0, len(ms)*len(targets))
+// entries lays out the messages once for each handler: all of the first handler, then all of the second. It gives the
+// server that has their scopes.
+func entries(ctx context.Context, ms []dedup.Message, targets []*registered, scopesOf scoping) (
+	entries []dedup.Entry, server time.Time, err error) {
+	entries = make([]dedup.Entry, 0, len(ms)*len(targets))
 	if len(ms) == 0 {
-		return entries, nil
+		return entries, server, nil
 	}
 	tenants, ofMessage := tenantsOf(ms)
 	keys := make([]dedup.ScopeKey, 0, len(tenants)*len(targets))
@@ -25,15 +28,15 @@ func entries(ctx context.Context, ms []dedup.Message, targets []*registered, sco
 	}
 	scopes, err := scopesOf(ctx, keys)
 	if err != nil {
-		return nil, err
+		return nil, server, err
 	}
 	for t := range targets {
 		for i := range ms {
-			scope := scopes[t*len(tenants)+ofMessage(i)]
+			scope := scopes.IDs[t*len(tenants)+ofMessage(i)]
 			entries = append(entries, dedup.Entry{Scope: scope, Message: &ms[i]})
 		}
 	}
-	return entries, nil
+	return entries, scopes.Server, nil
 }
 
 // tenantsOf lists the tenants of a batch, and gives the place of each message's tenant in that list.

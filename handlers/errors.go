@@ -11,12 +11,21 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/failure"
+	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/handlers/internal/isolate"
 )
 
 // Permanent marks an error that trying again can't mend: the message goes to the dead letters at once.
-func Permanent(err error) error { return &permanentError{err} }
+func Permanent(err error) error { return &permanentError{err, reasonPermanent} }
 
-type permanentError struct{ err error }
+// Undecodable is [Permanent] for a message that can't be read: its dead letter has the reason undecodable. The error
+// says where the fault is, and never what is there.
+func Undecodable(err error) error { return &permanentError{err, reasonUndecodable} }
+
+type permanentError struct {
+	err    error
+	reason string
+}
 
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
@@ -42,68 +51,87 @@ type afterError struct {
 func (e *afterError) Error() string { return e.err.Error() }
 func (e *afterError) Unwrap() error { return e.err }
 
-// kind is what an error means for the messages at hand. It is decided here and nowhere else.
-type kind int
+// ReasonOf is the reason that a message is kept with whose handler has returned the error: permanent, undecodable,
+// unavailable, or failed where the error says none of these, and attempts are left. Of nil it is empty.
+func ReasonOf(err error) string {
+	var permanent *permanentError
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, new(*unavailableError)):
+		return reasonUnavailable
+	case errors.As(err, &permanent):
+		return permanent.reason
+	}
+	return reasonFailed
+}
 
-const (
-	// ofHandler counts an attempt on the message that caused it.
-	ofHandler kind = iota
-	// ofInfrastructure rolls everything back and counts nothing: Postgres or the way to it, or our own shutdown.
-	// Whether it is a message's doing all the same is found by evidence: see suspect.go.
-	ofInfrastructure
-	// ofConcurrency is gone when the transaction runs again: a deadlock or a serialization failure.
-	ofConcurrency
-	// ofDependency is an outage elsewhere, that a handler did not mark as Unavailable, or a grant, a table, a function
-	// that is missing: the database and the handler do not belong together. A message may bring either about too:
-	// circuit decides.
-	ofDependency
-)
-
-// classify decides on an error that a handler returned, or that came up while it ran. ctx is the processor's own, not
-// the handler's with its time limit: its end is a shutdown. disconnected says that the transaction's connection has
-// ended: while it stands, an error of the network came from elsewhere, and must not hold a partition.
-func classify(ctx context.Context, err error, disconnected bool) kind {
+// classify decides on an error that a handler returned, or that came up while it ran. It is decided here and nowhere
+// else; but whether what is OfInfrastructure is a message's doing all the same is found by evidence (suspect.go), and
+// of what is OfDependency by what becomes of others (circuit.go). ctx is the processor's own, not the one with the
+// handler's time limit: its end is a shutdown. disconnected says that the transaction's connection has ended: while it
+// stands, an error of the network came from elsewhere, and must not hold a partition.
+func classify(ctx context.Context, err error, disconnected bool) isolate.Kind {
 	switch {
 	case ctx.Err() != nil, errors.Is(err, dedup.ErrNoAnswer), errors.Is(err, ErrNoConnection):
-		return ofInfrastructure
+		return isolate.OfInfrastructure
+	case errors.Is(err, ErrHandlerTimeout):
+		return isolate.OfTime
 	case errors.As(err, new(*permanentError)), errors.As(err, new(*unavailableError)),
 		errors.As(err, new(*PanicError)),
-		errors.Is(err, ErrGoexit), errors.Is(err, ErrHandlerTimeout), errors.Is(err, dedup.ErrAborted),
-		errors.Is(err, dedup.ErrEnded), errors.Is(err, dedup.ErrBusy), errors.Is(err, dedup.ErrNotYours):
-		return ofHandler
+		errors.Is(err, ErrGoexit), errors.Is(err, dedup.ErrAborted), errors.Is(err, dedup.ErrEnded),
+		errors.Is(err, dedup.ErrBusy), errors.Is(err, dedup.ErrNotYours):
+		return isolate.OfMessage
 	}
 	switch sign := failure.Of(err); {
-	case sign == failure.Concurrent:
-		return ofConcurrency
+	case sign == failure.Concurrent, errors.Is(err, dedup.ErrOtherServer):
+		return isolate.OfConcurrency
 	case sign == failure.Short, sign == failure.ReadOnly:
-		return ofInfrastructure
+		return isolate.OfInfrastructure
 	case disconnected:
 		return classifyDisconnected(err, sign)
 	case sign == failure.Missing, sign == failure.Away, sign == failure.Ended && saysSo(err):
-		return ofDependency
+		return isolate.OfDependency
 	}
-	return ofHandler
+	return isolate.OfMessage
 }
 
-// classifyDisconnected is for an error that came with the end of the transaction's connection. What says nothing of
-// that does not know of it. pgx closes a connection itself where the handler's own time limit for a statement is over.
-func classifyDisconnected(err error, sign failure.Sign) kind {
+// classifyDisconnected classifies an error that came with the end of the transaction's connection. An error of a
+// statement does not come from that end. pgx closes a connection itself where the handler's own time limit for a
+// statement is over.
+func classifyDisconnected(err error, sign failure.Sign) isolate.Kind {
 	ofStatement := sign == failure.Other || sign == failure.Missing || sign == failure.Locked
 	if sign == failure.Silent || ofStatement && failure.Code(err) != "" {
-		return ofHandler
+		return isolate.OfMessage
 	}
-	return ofInfrastructure
+	return isolate.OfInfrastructure
 }
 
-// classifyCommit is for an error of a commit. What a deferred trigger raises may look like an outage, of a server that
-// it has asked by dblink, say; our own connection stands then. A time limit that is over may be that of all messages
-// together.
-func classifyCommit(ctx context.Context, err error) kind {
+// classifyCommit classifies an error of a commit. What a deferred trigger raises may look like an outage, of a server
+// that it has asked by dblink, say; our own connection stands then. A time limit that is over may be that of all
+// messages together.
+func classifyCommit(ctx context.Context, err error) isolate.Kind {
 	stands := failure.Raised(err) && failure.Of(err) != failure.TooSlow
 	return classify(ctx, err, !stands)
 }
 
-// saysEnded is an error that says that the connection has ended, where that is so and the handler did not pass it on.
+// HoldCode is the code of the hold (package holds) that an error of [Processor.Process] begins. What says nothing else
+// comes from Postgres, or from the way to it.
+func HoldCode(err error) string {
+	switch {
+	case errors.Is(err, ErrNoConnection):
+		return holds.Pool
+	case errors.Is(err, ErrHandlerTimeout):
+		return holds.Handler
+	case errors.Is(err, dedup.ErrLocked):
+		return holds.Locked
+	case errors.Is(err, dedup.ErrNotHome):
+		return holds.NotHome
+	}
+	return holds.OfPostgres(err)
+}
+
+// saysEnded adds that the connection has ended, where that is so and the handler did not pass it on.
 func saysEnded(err error, disconnected bool) error {
 	if disconnected && failure.Of(err) == failure.Other {
 		return fmt.Errorf("%w: %w", dedup.ErrConnectionLost, err)
@@ -111,8 +139,8 @@ func saysEnded(err error, disconnected bool) error {
 	return err
 }
 
-// saysSo tells an error of the network, or of Postgres, from what others say too: io.ErrUnexpectedEOF is what a JSON
-// decoder says of a payload that was cut off.
+// saysSo says whether an error is one of the network or of Postgres: io.ErrUnexpectedEOF is also a JSON decoder's
+// error for a payload that was cut off.
 func saysSo(err error) bool { return failure.Code(err) != "" || errors.As(err, new(net.Error)) }
 
 // maxErrorRunes bounds the text of an error that is kept with its message.

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/handlers/internal/isolate"
 )
 
 // dial fails as a dependency does that is away.
@@ -32,65 +33,65 @@ func TestErrorKinds(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		err       error
-		standing  kind // while the transaction's connection stands
-		connected kind // when it has ended
+		standing  isolate.Kind // while the transaction's connection stands
+		connected isolate.Kind // when it has ended
 	}{
-		{"deadlock", code("40P01"), ofConcurrency, ofConcurrency},
-		{"serialization failure", code("40001"), ofConcurrency, ofConcurrency},
-		{"unique violation", code("23505"), ofHandler, ofHandler},
-		{"division by zero", code("22012"), ofHandler, ofHandler},
-		{"NUL in JSON", code("22P05"), ofHandler, ofHandler},
-		{"statement timeout", code("57014"), ofHandler, ofInfrastructure},
-		{"lock timeout", code("55P03"), ofHandler, ofHandler},
-		{"failed transaction", code("25P02"), ofHandler, ofHandler},
-		{"idle in transaction", code("25P03"), ofHandler, ofInfrastructure},
-		{"transaction timeout", code("25P04"), ofHandler, ofInfrastructure},
-		{"undefined table", code("42P01"), ofDependency, ofHandler},
-		{"no right", code("42501"), ofDependency, ofHandler},
-		{"altered type", code("42804"), ofDependency, ofHandler},
-		{"duplicate table", code("42P07"), ofHandler, ofHandler},
+		{"deadlock", code("40P01"), isolate.OfConcurrency, isolate.OfConcurrency},
+		{"serialization failure", code("40001"), isolate.OfConcurrency, isolate.OfConcurrency},
+		{"unique violation", code("23505"), isolate.OfMessage, isolate.OfMessage},
+		{"division by zero", code("22012"), isolate.OfMessage, isolate.OfMessage},
+		{"NUL in JSON", code("22P05"), isolate.OfMessage, isolate.OfMessage},
+		{"statement timeout", code("57014"), isolate.OfMessage, isolate.OfInfrastructure},
+		{"lock timeout", code("55P03"), isolate.OfMessage, isolate.OfMessage},
+		{"failed transaction", code("25P02"), isolate.OfMessage, isolate.OfMessage},
+		{"idle in transaction", code("25P03"), isolate.OfMessage, isolate.OfInfrastructure},
+		{"transaction timeout", code("25P04"), isolate.OfMessage, isolate.OfInfrastructure},
+		{"undefined table", code("42P01"), isolate.OfDependency, isolate.OfMessage},
+		{"no right", code("42501"), isolate.OfDependency, isolate.OfMessage},
+		{"altered type", code("42804"), isolate.OfDependency, isolate.OfMessage},
+		{"duplicate table", code("42P07"), isolate.OfMessage, isolate.OfMessage},
 		{"altered table", &pgconn.PgError{Code: "0A000", Routine: "RevalidateCachedQuery"},
-			ofConcurrency, ofConcurrency},
-		{"raise exception", code("P0001"), ofHandler, ofHandler},
-		{"internal error", code("XX000"), ofHandler, ofHandler},
-		{"temp_file_limit", code("53400"), ofHandler, ofHandler},
-		{"read-only", code("25006"), ofInfrastructure, ofInfrastructure},
-		{"disk full", code("53100"), ofInfrastructure, ofInfrastructure},
-		{"out of memory", code("53200"), ofInfrastructure, ofInfrastructure},
-		{"too many connections", code("53300"), ofInfrastructure, ofInfrastructure},
-		{"I/O error", code("58030"), ofInfrastructure, ofInfrastructure},
-		{"admin shutdown", code("57P01"), ofDependency, ofInfrastructure},
-		{"crash shutdown", code("57P02"), ofDependency, ofInfrastructure},
-		{"starting up", code("57P03"), ofDependency, ofInfrastructure},
-		{"connection failure", code("08006"), ofDependency, ofInfrastructure},
-		{"truncated JSON", io.ErrUnexpectedEOF, ofHandler, ofInfrastructure},
-		{"empty JSON", io.EOF, ofHandler, ofInfrastructure},
-		{"closed socket", net.ErrClosed, ofDependency, ofInfrastructure},
-		{"connection refused", dial(t.Context()), ofDependency, ofInfrastructure},
-		{"unknown host", unresolved, ofDependency, ofInfrastructure},
-		{"closed pool", puddle.ErrClosedPool, ofDependency, ofInfrastructure},
-		{"connection lost", dedup.ErrConnectionLost, ofHandler, ofInfrastructure},
-		{"plain", errTold, ofHandler, ofInfrastructure},
-		{"own deadline", context.DeadlineExceeded, ofHandler, ofHandler},
-		{"own cancel", context.Canceled, ofHandler, ofHandler},
-		{"permanent", Permanent(code("40P01")), ofHandler, ofHandler},
-		{"unavailable", fmt.Errorf("x: %w", Unavailable(errTold)), ofHandler, ofHandler},
-		{"permanent and unavailable", Permanent(Unavailable(errTold)), ofHandler, ofHandler},
-		{"panic", &handlerError{"h", &PanicError{Value: io.EOF}}, ofHandler, ofHandler},
-		{"panic with an error", &PanicError{Value: code("57P01")}, ofHandler, ofHandler},
-		{"Goexit", ErrGoexit, ofHandler, ofHandler},
-		{"timeout", fmt.Errorf("%w: %w", ErrHandlerTimeout, io.EOF), ofHandler, ofHandler},
-		{"aborted", dedup.ErrAborted, ofHandler, ofHandler},
-		{"ended", dedup.ErrEnded, ofHandler, ofHandler},
-		{"busy", dedup.ErrBusy, ofHandler, ofHandler},
-		{"not yours", dedup.ErrNotYours, ofHandler, ofHandler},
+			isolate.OfConcurrency, isolate.OfConcurrency},
+		{"raise exception", code("P0001"), isolate.OfMessage, isolate.OfMessage},
+		{"internal error", code("XX000"), isolate.OfMessage, isolate.OfMessage},
+		{"temp_file_limit", code("53400"), isolate.OfMessage, isolate.OfMessage},
+		{"read-only", code("25006"), isolate.OfInfrastructure, isolate.OfInfrastructure},
+		{"disk full", code("53100"), isolate.OfInfrastructure, isolate.OfInfrastructure},
+		{"out of memory", code("53200"), isolate.OfInfrastructure, isolate.OfInfrastructure},
+		{"too many connections", code("53300"), isolate.OfInfrastructure, isolate.OfInfrastructure},
+		{"I/O error", code("58030"), isolate.OfInfrastructure, isolate.OfInfrastructure},
+		{"admin shutdown", code("57P01"), isolate.OfDependency, isolate.OfInfrastructure},
+		{"crash shutdown", code("57P02"), isolate.OfDependency, isolate.OfInfrastructure},
+		{"starting up", code("57P03"), isolate.OfDependency, isolate.OfInfrastructure},
+		{"connection failure", code("08006"), isolate.OfDependency, isolate.OfInfrastructure},
+		{"truncated JSON", io.ErrUnexpectedEOF, isolate.OfMessage, isolate.OfInfrastructure},
+		{"empty JSON", io.EOF, isolate.OfMessage, isolate.OfInfrastructure},
+		{"closed socket", net.ErrClosed, isolate.OfDependency, isolate.OfInfrastructure},
+		{"connection refused", dial(t.Context()), isolate.OfDependency, isolate.OfInfrastructure},
+		{"unknown host", unresolved, isolate.OfDependency, isolate.OfInfrastructure},
+		{"closed pool", puddle.ErrClosedPool, isolate.OfDependency, isolate.OfInfrastructure},
+		{"connection lost", dedup.ErrConnectionLost, isolate.OfMessage, isolate.OfInfrastructure},
+		{"plain", errTold, isolate.OfMessage, isolate.OfInfrastructure},
+		{"own deadline", context.DeadlineExceeded, isolate.OfMessage, isolate.OfMessage},
+		{"own cancel", context.Canceled, isolate.OfMessage, isolate.OfMessage},
+		{"permanent", Permanent(code("40P01")), isolate.OfMessage, isolate.OfMessage},
+		{"unavailable", fmt.Errorf("x: %w", Unavailable(errTold)), isolate.OfMessage, isolate.OfMessage},
+		{"permanent and unavailable", Permanent(Unavailable(errTold)), isolate.OfMessage, isolate.OfMessage},
+		{"panic", &handlerError{"h", &PanicError{Value: io.EOF}}, isolate.OfMessage, isolate.OfMessage},
+		{"panic with an error", &PanicError{Value: code("57P01")}, isolate.OfMessage, isolate.OfMessage},
+		{"Goexit", ErrGoexit, isolate.OfMessage, isolate.OfMessage},
+		{"timeout", fmt.Errorf("%w: %w", ErrHandlerTimeout, io.EOF), isolate.OfTime, isolate.OfTime},
+		{"aborted", dedup.ErrAborted, isolate.OfMessage, isolate.OfMessage},
+		{"ended", dedup.ErrEnded, isolate.OfMessage, isolate.OfMessage},
+		{"busy", dedup.ErrBusy, isolate.OfMessage, isolate.OfMessage},
+		{"not yours", dedup.ErrNotYours, isolate.OfMessage, isolate.OfMessage},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.Equal(t, c.standing, classify(t.Context(), c.err, false), "while the connection stands")
 			require.Equal(t, c.connected, classify(t.Context(), c.err, true), "when the connection has ended")
 			ended, cancel := context.WithCancel(t.Context())
 			cancel()
-			require.Equal(t, ofInfrastructure, classify(ended, c.err, false), "during a shutdown")
+			require.Equal(t, isolate.OfInfrastructure, classify(ended, c.err, false), "during a shutdown")
 		})
 	}
 }

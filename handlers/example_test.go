@@ -2,15 +2,19 @@ package handlers_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/dedup/deduptest/pgserver"
 	"github.com/firstseen/firstseen/handlers"
+	"github.com/firstseen/firstseen/handlers/handlertest"
 	"github.com/firstseen/firstseen/migrations"
 )
 
@@ -104,4 +108,73 @@ func tryDatabase(use func(context.Context, *pgxpool.Pool, *dedup.Store) error) e
 		return err
 	}
 	return use(ctx, pool, store)
+}
+
+// payment is what the messages of a topic hold.
+type payment struct {
+	Account string `json:"account"`
+	Amount  int64  `json:"amount"`
+}
+
+func book(ctx context.Context, tx pgx.Tx, m dedup.Message, p payment) error {
+	currency := string(m.Header("currency"))
+	if currency == "" {
+		return handlers.Permanent(errors.New("no currency")) // trying again is no use
+	}
+	_, err := tx.Exec(ctx, `insert into payments (id, amount) values ($1, $2)`, m.ID,
+		fmt.Sprintf("%d %s for %s", p.Amount, currency, p.Account))
+	return err
+}
+
+// A handler of payments in JSON, and one message through it, without Kafka: this is how to test one.
+func ExampleJSON() {
+	t := new(deduptest.Example) // a *testing.T in a test
+	defer t.End()
+	pool := deduptest.New(t).Pool
+	_, err := pool.Exec(context.Background(), `create table payments (id uuid, amount text)`)
+	fmt.Println(err)
+
+	booking := handlers.Each(handlers.Logged(handlers.JSON(book), slog.Default()))
+	euros := []dedup.Header{{Key: "currency", Value: []byte("EUR")}}
+	for _, m := range []dedup.Message{
+		{Value: []byte(`{"account": "alice", "amount": 12}`), Headers: euros},
+		{Value: []byte(`{"account": "alice", "amount": 12}`)},
+		{Value: []byte(`{"account": "alice", "amount": "12"}`), Headers: euros},
+	} {
+		err := handlertest.Handle(t, pool, booking, m)
+		fmt.Println(handlers.ReasonOf(err), err)
+	}
+	var booked string
+	err = pool.QueryRow(context.Background(), `select amount from payments`).Scan(&booked)
+	fmt.Println(booked, err)
+	// Output:
+	// <nil>
+	//  <nil>
+	// permanent message test/0@0: no currency
+	// undecodable message test/0@0: read JSON: string at "/amount", want int64
+	// 12 EUR for alice <nil>
+}
+
+// A middleware of your own is a function from handler to handler.
+func ExampleHandlerFunc() {
+	skipTests := func(next handlers.Handler) handlers.Handler {
+		return handlers.HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+			if string(m.Header("environment")) == "test" {
+				return nil
+			}
+			return next.Handle(ctx, tx, m)
+		})
+	}
+	h := skipTests(handlers.HandlerFunc(func(_ context.Context, _ pgx.Tx, m dedup.Message) error {
+		fmt.Println(string(m.Value))
+		return nil
+	}))
+	for _, environment := range []string{"test", "live"} {
+		m := dedup.Message{Value: []byte(environment),
+			Headers: []dedup.Header{{Key: "environment", Value: []byte(environment)}}}
+		if err := h.Handle(context.Background(), nil, m); err != nil {
+			fmt.Println(err)
+		}
+	}
+	// Output: live
 }

@@ -4,18 +4,22 @@
 //
 // Three kinds of handlers are registered per topic: a [Handler] takes one message at a time, a [BatchHandler] all
 // new messages of a batch at once, and a [Queued] one only queues its SQL, so that a whole batch costs one
-// round trip. [SQL] names a Postgres function and needs no Go.
+// round trip. [SQL] names a Postgres function and needs no Go. [JSON] and [Typed] are handlers that get the value as a
+// type of theirs. What goes around a handler is a function that takes one and gives one, within what makes it a
+// BatchHandler: Each(Logged(JSON(book), log)).
 //
 // # Files, in reading order
 //
-//	handler.go, queue.go, sql.go              the kinds of handlers
+//	handler.go, queue.go, sql.go, sender.go   the kinds of handlers
+//	typed.go, json.go, middleware.go          values as a handler's type, what goes around a handler
+//	message.go                                which message a handler is called for
 //	registry.go, config.go                    which handlers a topic has; what a Processor is made of
 //	batch.go, processor.go                    a batch: accept, handle, commit. Where nothing fails that is all
 //	entries.go, call.go                       its messages laid out by handler; a call, whatever the handler does
-//	totals.go, telemetry.go                   what became of them: counts, metrics, traces
+//	turns.go                                  messages from no partition, of which many batches come at once
+//	totals.go, window.go, telemetry.go        what became of them: counts, of late, metrics, traces
 //	errors.go, retry.go, circuit.go           what an error means, when the next attempt is, what is an outage
-//	isolate.go, plan.go, pace.go, verdict.go  after a failure: which message it was, and what becomes of it
-//	again.go                                  a transaction that was lost runs again, with what it has found out
+//	failing.go                                after a failure: what package isolate is told of the handler
 //	lanes.go, loan.go                         workers for parked messages, and the memory that these are loaded into
 //	suspect.go, work.go                       messages that take down what handles them, and what tells them apart
 //	deliver.go, deliver_results.go            detached handlers: calls outside of any transaction
@@ -95,11 +99,13 @@ func (e each) HandleBatch(ctx context.Context, tx pgx.Tx, ms []dedup.Message) (e
 			err = messageError(&ms[at], &PanicError{Value: v, Stack: debug.Stack()})
 		}
 	}()
-	timer := newTimer(ctx)
+	timer, now := newTimer(ctx), &current{}
+	ctx = context.WithValue(ctx, messageKey{}, now)
 	for at = range ms {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		now.Store(&ms[at])
 		err := e.handler.Handle(ctx, tx, ms[at])
 		if err == nil {
 			err = check(tx)
@@ -107,7 +113,7 @@ func (e each) HandleBatch(ctx context.Context, tx pgx.Tx, ms []dedup.Message) (e
 		if err != nil {
 			return timer.blame(ctx, &ms[at], err)
 		}
-		timer.lap()
+		timer.since = time.Now()
 	}
 	return nil
 }
@@ -134,8 +140,6 @@ func newTimer(ctx context.Context) *timer {
 	}
 	return t
 }
-
-func (t *timer) lap() { t.since = time.Now() }
 
 // blame names the message that an error came up with; where the time was over, only if that message took half of it.
 func (t *timer) blame(ctx context.Context, m *dedup.Message, err error) error {

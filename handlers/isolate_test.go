@@ -20,6 +20,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 // bench is a database with a place for effects, and one partition's position.
@@ -132,7 +133,9 @@ func (b *bench) batch(ms []dedup.Message) Batch {
 // drain works on lanes until none is left.
 func (b *bench) drain(p *Processor) {
 	b.t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for {
 		worked := 0
 		for _, target := range p.attached() {
 			n, err := p.workLanes(context.Background(), target)
@@ -142,12 +145,19 @@ func (b *bench) drain(p *Processor) {
 		if worked == 0 && b.count(`select count(*) from firstseen.lanes`) == 0 {
 			return
 		}
-		if time.Now().After(end) {
+		if !wait.Sleep(ctx, time.Millisecond) {
 			b.t.Fatalf("the lanes did not drain: %s",
 				b.text(`select string_agg(l::text, E'\n') from firstseen.lanes l`))
 		}
-		time.Sleep(time.Millisecond)
 	}
+}
+
+// due waits until each lane's time has come.
+func (b *bench) due() {
+	b.t.Helper()
+	require.Eventually(b.t, func() bool {
+		return b.count(`select count(*) from firstseen.lanes where due_at > now()`) == 0
+	}, 3*time.Minute, time.Millisecond)
 }
 
 // requireWhole asserts that every message is in exactly one place, and no lane stands alone.
@@ -343,7 +353,7 @@ func TestEachHandlesAgainOnlyWhatLiesBetweenTheLastSavepointAndACulprit(t *testi
 			calls[m.Offset]++
 			return h.Handle(ctx, tx, m)
 		}))})
-	p.cfg.Handlers.all[0].pace.apart = 16 // a savepoint after four
+	p.cfg.Handlers.all[0].pace.Failed(15) // a savepoint after four
 	require.Equal(t, Result{New: 11, Parked: 1}, b.process(p, b.values(12, map[int]string{6: "fail:9"})))
 	b.requireOnce(11)
 	require.Equal(t, []int{1, 1, 1, 1, 2, 2, 1, 1, 1, 1, 1, 1}, calls)
@@ -528,7 +538,7 @@ func TestABatchThatIsTooSlowAltogetherCostsNobodyAnAttempt(t *testing.T) {
 	b := newBench(t)
 	h := newObedient("h")
 	slow := HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
-		time.Sleep(150 * time.Millisecond)
+		time.Sleep(150 * time.Millisecond) // 16 take longer than a call may, and one does not
 		return h.Handle(ctx, tx, m)
 	})
 	p := b.processor(func(c *Config) { c.HandlerTimeout = 2 * time.Second },

@@ -10,6 +10,7 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/instruments"
+	"github.com/firstseen/firstseen/handlers/internal/isolate"
 )
 
 const (
@@ -18,8 +19,8 @@ const (
 	// laneLease covers the moment between a claim and the transaction that locks the lanes, and is how long the
 	// lanes of a worker that died wait.
 	laneLease = 5 * time.Second
-	// mostClaims is how often a lane may be claimed without getting anywhere before its first message is suspected
-	// of killing the process. A worker that lives gives its claims back.
+	// mostClaims caps the claims of a lane that gets nowhere: beyond it its first message is suspected of killing the
+	// process. A worker that lives gives its claims back.
 	mostClaims = 1
 )
 
@@ -108,7 +109,7 @@ func (p *pause) lengthen(least time.Duration) {
 // workLanes claims due lanes of one handler and takes them through one transaction; lanes that are set apart, and
 // those that were claimed before and got nowhere, each through its own. It returns how many there were.
 func (p *Processor) workLanes(ctx context.Context, target *registered) (int, error) {
-	p.work.settled(target, laneOf{}) // what others have settled
+	p.work.settled(target, isolate.Lane{}) // what others have settled
 	circuit := p.circuits[target]
 	most := circuit.allows(time.Now(), laneBatch)
 	if most == 0 {
@@ -141,7 +142,9 @@ func (p *Processor) workLanes(ctx context.Context, target *registered) (int, err
 			return 0, errors.Join(err, p.release(ctx, claims, laneLease))
 		}
 	}
-	if err := p.workSuspects(ctx, target, suspects); err != nil {
+	// where these lanes were handled together, so many messages of each were
+	behind := laneBatch/len(claims) - 1
+	if err := p.workSuspects(ctx, target, suspects, behind); err != nil {
 		return 0, err
 	}
 	return len(claims), nil
@@ -154,7 +157,7 @@ func (p *Processor) workTogether(ctx context.Context, target *registered, claims
 	if p.circuits[target].probes() {
 		each = 1
 	}
-	err := runTransaction(ctx, each*len(claims), func(known *findings) error {
+	err := isolate.Run(ctx, each*len(claims), concurrent, func(known *isolate.Findings) error {
 		tx, batch, loan, err := p.load(ctx, claims, each)
 		if err != nil {
 			return err
@@ -164,13 +167,19 @@ func (p *Processor) workTogether(ctx context.Context, target *registered, claims
 		if len(batch.Entries) == 1 {
 			of = spanOf(batch.Entries[0].Message, batch.Entries[0].Message)
 		}
-		r := &run{p: p, tx: tx, target: target, pace: &target.lanePace, known: known}
+		r := p.laneRun(tx, target, known)
 		return p.retry(ctx, r, batch.Entries, r.handle)
 	})
 	if err != nil {
 		p.work.failed(of, err, target)
 	}
 	return err
+}
+
+// laneRun is a handler's turn at parked messages.
+func (p *Processor) laneRun(tx *dedup.Tx, target *registered, known *isolate.Findings) *run {
+	return &run{p: p, tx: tx, target: target, Turn: isolate.Turn{
+		Savepoint: &isolate.Savepoint{Tx: tx}, Traits: &target.traits, Pace: &target.lanePace, Known: known}}
 }
 
 // retry takes parked messages through handle, and to the commit.
@@ -181,7 +190,7 @@ func (p *Processor) retry(ctx context.Context, r *run, entries []dedup.Entry,
 	if err = handle(ctx, pointers(entries)); err != nil {
 		return err
 	}
-	if err = p.commit(ctx, r.tx, r.known); err == nil {
+	if err = p.commit(ctx, r.tx, r.Known); err == nil {
 		p.settled(r, entries)
 	}
 	return err

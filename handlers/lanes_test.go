@@ -128,7 +128,7 @@ func TestAFailureThatCostsTheLaneWorkersTransactionIsKept(t *testing.T) {
 						return h.Handle(ctx, tx, m)
 					}))})
 			b.process(p, b.messages("k="+what, "j=ok", "k=ok", "i=ok"))
-			time.Sleep(time.Millisecond)
+			b.due()
 			n, err := p.workLanes(t.Context(), p.attached()[0])
 			require.NoError(t, err)
 			require.Equal(t, 3, n)
@@ -192,7 +192,7 @@ func TestOneHandlersTroubleDoesNotStopAnothersLanes(t *testing.T) {
 	trouble = true
 	stop := runLanes(p)
 	defer stop()
-	require.Eventually(t, func() bool { return b.count(`select count(*) from effects`) == 1 }, 60*time.Second,
+	require.Eventually(t, func() bool { return b.count(`select count(*) from effects`) == 1 }, 3*time.Minute,
 		10*time.Millisecond)
 	require.Zero(t, b.count(
 		`select count(*) from firstseen.inbox i join firstseen.scopes s using (scope_id) where s.handler = 'a'`))
@@ -241,7 +241,7 @@ func (b *bench) claimedTwice() (p *Processor, lost, held []dedup.Claim) {
 	b.t.Helper()
 	p = b.processor(nil, Registration{Name: "h", Handler: Each(newObedient("h"))})
 	b.process(p, b.messages("k=fail:1"))
-	time.Sleep(time.Millisecond)
+	b.due()
 	lost, err := b.store.ClaimLanes(b.t.Context(), "h", 1, 0)
 	require.NoError(b.t, err)
 	held, err = b.store.ClaimLanes(b.t.Context(), "h", 1, time.Minute)
@@ -256,7 +256,7 @@ func TestALostClaimCountsNoAttempt(t *testing.T) {
 	p, claims, _ := b.claimedTwice()
 	_, _, _, err := b.store.Announce(t.Context(), claims[0], uuid.New(), time.Minute, 10, false)
 	require.ErrorIs(t, err, dedup.ErrNotClaimed)
-	require.NoError(t, p.workSuspects(t.Context(), p.attached()[0], claims))
+	require.NoError(t, p.workApart(t.Context(), claims))
 	require.Equal(t, 1, b.count(`select attempts from firstseen.parked`))
 }
 
@@ -292,7 +292,7 @@ func TestALaneThatIsLockedForAMomentIsWaitedFor(t *testing.T) {
 	b := newBench(t)
 	p := b.processor(nil, Registration{Name: "h", Handler: Each(newObedient("h"))})
 	b.process(p, b.messages("k=fail:1"))
-	time.Sleep(time.Millisecond)
+	b.due()
 	claims, err := b.store.ClaimLanes(t.Context(), "h", 1, time.Minute)
 	require.NoError(t, err)
 	tx, err := b.pool.Begin(t.Context())
@@ -394,13 +394,13 @@ func TestLanesUnderLoad(t *testing.T) {
 					return
 				}
 				sent[i] += len(ms)
-				time.Sleep(time.Duration(rand.IntN(4)) * time.Millisecond)
+				time.Sleep(time.Duration(rand.IntN(4)) * time.Millisecond) // a pace, not a wait
 			}
 		})
 	}
 	feeding.Wait()
 	fed := time.Now()
-	require.Eventually(t, func() bool { return b.count(`select count(*) from firstseen.lanes`) == 0 }, 60*time.Second,
+	require.Eventually(t, func() bool { return b.count(`select count(*) from firstseen.lanes`) == 0 }, 3*time.Minute,
 		20*time.Millisecond)
 	stop()
 	total := sent[0] + sent[1] + sent[2]

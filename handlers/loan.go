@@ -22,7 +22,7 @@ type loan struct {
 const (
 	// entryBytes is about what a parked message takes beside its key, value and headers.
 	entryBytes = 1 << 10
-	// headerBytes is what a header takes beside its key and value.
+	// headerBytes is a header's size in memory, without its key and value.
 	headerBytes = int(unsafe.Sizeof(dedup.Header{}))
 )
 
@@ -31,7 +31,7 @@ func loaded(m *dedup.Message) int { return entryBytes + m.Size() + headerBytes*l
 
 var errMemory = errors.New("all memory for messages is in use")
 
-// memoryPatience is how long lanes wait for memory: not as long as their lease, in which nobody else takes them.
+// memoryPatience bounds the lanes' wait for memory: it is shorter than their lease, in which nobody else takes them.
 const memoryPatience = laneLease / 2
 
 // load reads the first messages of claimed lanes, within the memory that it takes for them beforehand. How large they
@@ -50,6 +50,8 @@ func (p *Processor) load(ctx context.Context, claims []dedup.Claim, each int) (*
 		l.fit(batch.Entries)
 		if err = tx.LoadRest(ctx, func(n int) error { return l.take(ctx, n) }); err != nil {
 			tx.Rollback(ctx)
+		} else if p.decode(ctx, batch.Entries) {
+			l.fit(batch.Entries)
 		}
 	}
 	if err != nil {

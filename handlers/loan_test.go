@@ -62,11 +62,11 @@ func TestCallsUnderWayCountOnTheMemory(t *testing.T) {
 	stop := runLanes(p)
 	defer stop()
 	require.Eventually(t, func() bool { return account.Used() >= 3*700<<10 && account.Used() < 3*700<<10+64<<10 },
-		30*time.Second, 10*time.Millisecond)
+		3*time.Minute, 10*time.Millisecond)
 	close(release)
-	require.Eventually(t, func() bool { return b.count(`select count(*) from firstseen.parked`) == 0 }, 30*time.Second,
+	require.Eventually(t, func() bool { return b.count(`select count(*) from firstseen.parked`) == 0 }, 3*time.Minute,
 		10*time.Millisecond)
-	require.Eventually(t, func() bool { return account.Used() == 0 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return account.Used() == 0 }, 3*time.Minute, 10*time.Millisecond)
 }
 
 // requireLaneGivenBack parks a message with headers, and finds that its lane is given back while so much of the memory

@@ -68,7 +68,7 @@ func TestAnnouncementWhoseAnswerIsLostAgainAndAgainCostsNoAttempt(t *testing.T) 
 	ctx, cancel := context.WithCancel(t.Context())
 	var worker sync.WaitGroup
 	worker.Go(func() { processor.RunLanes(ctx) })
-	require.Eventually(t, func() bool { return s.effects("h") == 1 }, 2*time.Minute, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return s.effects("h") == 1 }, 3*time.Minute, 50*time.Millisecond)
 	cancel()
 	worker.Wait()
 	require.Zero(t, proxy.announced.Load(), "answers that were not lost")

@@ -119,7 +119,7 @@ func (m *model) start() {
 	var err error
 	m.p, err = NewProcessor(Config{Store: m.b.store, Handlers: registry, Logger: quiet()})
 	require.NoError(m.t, err)
-	registry.all[0].pace.apart = m.apart
+	failApart(registry, m.apart)
 	m.hear()
 	m.position, err = m.b.store.Acquire(context.Background(), "group", m.topic, 0, "model")
 	require.NoError(m.t, err)

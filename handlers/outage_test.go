@@ -96,7 +96,7 @@ func TestADeploymentInTheWrongOrderSpendsNoAttemptAndGoesOnByItself(t *testing.T
 				require.Equal(t, Result{Parked: 20}, b.process(p, b.messages(texts...)))
 			}
 			require.Eventually(t, func() bool { return log.count("handler failed") >= 8 },
-				time.Minute, time.Millisecond, "it is tried")
+				3*time.Minute, time.Millisecond, "it is tried")
 			require.Len(t, p.Holds().List(), 1)
 			require.Equal(t, holds.Deployment, p.Holds().List()[0].Code)
 			require.Contains(t, p.Holds().List()[0].Reason, c.reason)
@@ -132,7 +132,7 @@ func TestAMessageThatAloneMeetsADeploymentsCodeRunsOutOfAttempts(t *testing.T) {
 		require.Equal(t, Result{New: 1}, b.process(p, b.messages(fmt.Sprintf("s%d=v", siblings))), "no sibling waits")
 		return b.count(
 			`select count(*) from firstseen.dead_letters where reason = 'attempts_exhausted' and attempts = 3`) == 1
-	}, time.Minute, time.Millisecond)
+	}, 3*time.Minute, time.Millisecond)
 	require.Equal(t, siblings, b.count(`select count(*) from app.ledger`))
 	require.Empty(t, p.Holds().List())
 }
@@ -182,7 +182,7 @@ func TestOneMessageOutlivesItsReceiversOutage(t *testing.T) {
 		Registration{Name: "hook", Detached: hook, Retry: Retry{Base: 1, Cap: 1, MaxAttempts: 2}})
 	lanes(t, p)
 	b.process(p, b.messages("k=v"))
-	require.Eventually(t, func() bool { return log.count("handler failed") >= 6 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return log.count("handler failed") >= 6 }, 3*time.Minute, time.Millisecond)
 	require.Len(t, p.Holds().List(), 1)
 	require.Equal(t, 1, log.count("waiting: calls fail"))
 	listen(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

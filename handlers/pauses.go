@@ -12,7 +12,7 @@ import (
 	"github.com/firstseen/firstseen/dedup/holds"
 )
 
-// pauses are what operators have paused in the store's inbox, as last looked up. The lanes of what is paused need no
+// pauses has the operators' pauses in the store's inbox, as last looked up. The lanes of what is paused need no
 // knowledge of it: claim_lanes passes over them.
 type pauses struct {
 	looking sync.Mutex // held while they are looked up
@@ -37,8 +37,7 @@ func same(a, b dedup.Pause) bool {
 	return a.Kind == b.Kind && a.Topic == b.Topic && a.Partition == b.Partition && a.Handler == b.Handler
 }
 
-// Pauses are what operators have paused in the inbox, as last looked up: see LookUpPauses. Nobody may change the
-// slice.
+// Pauses returns the operators' pauses in the inbox, as last looked up: see LookUpPauses. Nobody may change the slice.
 func (p *Processor) Pauses() []dedup.Pause { return p.pauses.get().list }
 
 // Paused says whether a partition is to rest, because it or its topic is paused. When that may have changed, changed
@@ -117,7 +116,8 @@ type unseen struct {
 	reason, why string // empty where it is no failure that they wait for
 }
 
-// parks says whether a handler sees no message now: it is detached, paused, or what it needs is away.
+// parks says whether a handler sees no message of the batch: it is not for it to see, the handler is detached or
+// paused, or what it needs is away.
 func (p *Processor) parks(b *Batch, target *registered) (how unseen, yes bool) {
 	why, stops := p.circuits[target].stops()
 	switch {
@@ -126,5 +126,5 @@ func (p *Processor) parks(b *Batch, target *registered) (how unseen, yes bool) {
 	case stops:
 		return unseen{b.Apart, reasonUnavailable, why}, true
 	}
-	return unseen{alone: b.Apart}, b.Apart || !b.Replayed && p.rests(target)
+	return unseen{alone: b.Apart}, b.Apart || b.Queued || !b.Replayed && p.rests(target)
 }

@@ -57,7 +57,7 @@ func TestPausedHandlersMessagesWaitInTheirLanesAndItsSiblingGoesOn(t *testing.T)
 	require.Equal(t, 8, s.count(`select count(*) from firstseen.parked where attempts = 0 and reason is null`))
 
 	s.resume(what)
-	require.Eventually(t, func() bool { return s.effects("paused") == 8 }, 60*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.effects("paused") == 8 }, 3*time.Minute, 5*time.Millisecond)
 	require.Zero(t, s.count(`select count(*) from firstseen.parked`))
 	require.Zero(t, s.count(`select count(*) from firstseen.inbox where attempts > 0`))
 	require.Zero(t, s.count(`select count(*) from (select e."offset" < lag(e."offset") over (partition by i.key order by e.seq) as back

@@ -72,7 +72,7 @@ func TestADetachedHandlerThatWaitsForAConnectionInVainSpendsNoAttempt(t *testing
 	lanes(t, p)
 	b.process(p, b.messages("a=1"))
 	require.Eventually(t, func() bool { return log.count("waited for a connection") >= 3 },
-		time.Minute, time.Millisecond)
+		3*time.Minute, time.Millisecond)
 	giveBack()
 	b.delivered(1)
 	require.Zero(t, b.count(`select attempts from firstseen.inbox`))

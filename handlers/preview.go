@@ -11,12 +11,13 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 )
 
-// PreviewRemembers is how many IDs a Preview can remember, which takes it about 100 MiB.
+// PreviewRemembers caps the IDs that a Preview can remember, which takes it about 100 MiB.
 const PreviewRemembers = 1 << 20
 
 // Preview tells what Process would make of messages, and changes nothing. It is safe for concurrent use.
 type Preview struct {
-	p *Processor
+	p    *Processor
+	only string
 
 	mu     sync.Mutex
 	scopes map[dedup.ScopeKey]int32
@@ -31,9 +32,9 @@ type previewed struct {
 	id    uuid.UUID
 }
 
-// Preview begins one.
-func (p *Processor) Preview() *Preview {
-	return &Preview{p: p, scopes: map[dedup.ScopeKey]int32{}, fresh: map[previewed]uint64{}, seed: maphash.MakeSeed()}
+// Preview begins one, of one handler or, without its name, of all of the messages' topic.
+func (p *Processor) Preview(only string) *Preview {
+	return &Preview{p: p, only: only, scopes: map[dedup.ScopeKey]int32{}, fresh: map[previewed]uint64{}, seed: maphash.MakeSeed()}
 }
 
 // Full says that more IDs were new than a Preview remembers: a second copy of a further one counted as new too, unless
@@ -50,17 +51,17 @@ func (v *Preview) Add(ctx context.Context, ms []dedup.Message) (Result, error) {
 	if len(ms) == 0 {
 		return Result{}, nil
 	}
-	targets := v.p.cfg.Handlers.byTopic[ms[0].Topic]
+	targets := v.p.cfg.Handlers.only(v.only, ms[0].Topic)
 	if len(targets) == 0 {
-		return Result{}, fmt.Errorf("preview %s: the topic has no handler", ms[0].Topic)
+		return Result{}, fmt.Errorf("preview %s: %w", ms[0].Topic, noHandler(v.only))
 	}
 	keyOf := map[int32]dedup.ScopeKey{}
-	all, err := entries(ctx, ms, targets, func(ctx context.Context, keys []dedup.ScopeKey) ([]int32, error) {
+	all, _, err := entries(ctx, ms, targets, func(ctx context.Context, keys []dedup.ScopeKey) (dedup.Scopes, error) {
 		ids, err := v.p.cfg.Store.LookUpScopes(ctx, keys)
 		for i, id := range ids {
 			keyOf[id] = keys[i]
 		}
-		return ids, err
+		return dedup.Scopes{IDs: ids}, err
 	})
 	if err == nil {
 		err = v.p.cfg.Store.Look(ctx, all)

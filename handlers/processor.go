@@ -9,6 +9,7 @@ import (
 
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/instruments"
+	"github.com/firstseen/firstseen/handlers/internal/isolate"
 )
 
 // Process takes one batch through its transaction. A message that its handler fails on is parked for later or, where
@@ -19,7 +20,7 @@ import (
 // Errors: dedup.ErrFenced and *dedup.MovedError; ErrNoID where a message was never given an ID; anything else is
 // Postgres or the way to it, and no attempt is counted.
 func (p *Processor) Process(ctx context.Context, b Batch) (Result, error) {
-	targets, err := p.targets(b.Messages)
+	targets, err := p.targets(&b)
 	if err != nil {
 		return Result{}, err
 	}
@@ -34,13 +35,14 @@ func (p *Processor) Process(ctx context.Context, b Batch) (Result, error) {
 	return result, err
 }
 
-func (p *Processor) targets(ms []dedup.Message) ([]*registered, error) {
+func (p *Processor) targets(b *Batch) ([]*registered, error) {
+	ms := b.Messages
 	if len(ms) == 0 {
 		return nil, nil
 	}
-	targets := p.cfg.Handlers.byTopic[ms[0].Topic]
+	targets := p.cfg.Handlers.only(b.Only, ms[0].Topic)
 	if len(targets) == 0 {
-		return nil, fmt.Errorf("process %s: the topic has no handler", ms[0].Topic)
+		return nil, fmt.Errorf("process %s: %w", ms[0].Topic, noHandler(b.Only))
 	}
 	for i := range ms {
 		if m := &ms[i]; m.ID == uuid.Nil || m.ID == uuid.Max {
@@ -51,32 +53,39 @@ func (p *Processor) targets(ms []dedup.Message) ([]*registered, error) {
 }
 
 // transact is one transaction over a batch. known is what was found out by those that were lost; nil: none was.
-func (p *Processor) transact(ctx context.Context, b *Batch, targets []*registered, known *findings) (Result, error) {
-	entries, err := entries(ctx, b.Messages, targets, p.cfg.Store.Scopes)
+func (p *Processor) transact(ctx context.Context, b *Batch, targets []*registered, known *isolate.Findings) (
+	Result, error) {
+	entries, server, err := entries(ctx, b.Messages, targets, p.cfg.Store.Scopes)
 	if err != nil {
 		return Result{}, err
 	}
 	tx, err := p.accept(ctx, &dedup.Batch{Position: b.Position, Next: b.Next, LeaderEpoch: b.LeaderEpoch,
-		Entries: entries, Replayed: b.Replayed})
+		Entries: entries, Replayed: b.Replayed, Server: server})
 	if err != nil {
 		return Result{}, err
 	}
 	defer tx.Rollback(ctx)
 	p.cfg.Observe(StageAccepted)
+	if some, err := b.created(ctx, tx, entries); err != nil || !some {
+		return count(entries), err // and nothing is kept
+	}
+	if err := inTurn(ctx, tx, b, targets, entries); err != nil {
+		return Result{}, err
+	}
 	runs := make([]run, len(targets))
-	unkept := false
+	savepoint := &isolate.Savepoint{Tx: tx, Unkept: b.Created != nil || b.Position == nil}
 	for i, target := range targets {
 		todo, joined, err := p.todo(ctx, tx, b, target, entries[i*len(b.Messages):(i+1)*len(b.Messages)])
 		if err != nil {
 			return Result{}, err
 		}
+		savepoint.Unkept = savepoint.Unkept || joined
 		r := &runs[i]
-		*r = run{p: p, tx: tx, target: target, pace: &target.pace,
-			all: b.Messages, unkept: unkept || joined, known: known}
+		*r = run{p: p, tx: tx, target: target, all: b.Messages,
+			Turn: isolate.Turn{Savepoint: savepoint, Traits: &target.traits, Pace: &target.pace, Known: known}}
 		if err := r.handle(ctx, todo); err != nil {
 			return Result{}, err
 		}
-		unkept = r.unkept
 	}
 	p.cfg.Observe(StageHandled)
 	if err := p.commit(ctx, tx, known); err != nil {
@@ -128,38 +137,40 @@ func (p *Processor) todo(ctx context.Context, tx *dedup.Tx, b *Batch, target *re
 
 // run is one handler's turn at the messages of one transaction.
 type run struct {
+	isolate.Turn
+
 	p      *Processor
 	tx     *dedup.Tx
 	target *registered
-	pace   *pace
 	all    []dedup.Message // the batch's, to hand over without a copy where nothing is left out
-	known  *findings       // by transactions over the same messages that were lost; nil: none was
-	unkept bool            // what was done since the savepoint must survive the next Undo
 
-	tries tries               // that failed, and are settled
-	away  map[messageOf]error // what failed as in an outage, and is settled
+	tries isolate.Tries
+	away  map[isolate.Message]error
 }
 
 // handle brings every entry to a state: the handler is called with all of them, and they are processed. Where it
-// fails, or has failed lately, isolate.go goes on. An error means that the transaction must be rolled back.
+// fails, or has failed lately, it goes on in failing.go. An error means that the transaction must be rolled back.
 func (r *run) handle(ctx context.Context, entries []*dedup.Entry) (err error) {
 	if len(entries) == 0 {
 		return nil
 	}
-	if r.known != nil || r.pace.remembers() || r.target.singly.Load() {
+	if s, ok := r.target.handler.(sending); ok {
+		return r.send(ctx, s.sender, entries)
+	}
+	if r.Known != nil || r.Pace.Distance() > 0 || r.Traits.Singly.Load() {
 		return r.isolate(ctx, entries)
 	}
 	ctx, span := r.p.telemetry.turn(ctx, r.target, len(entries))
-	defer func() { endTurn(span, r.tries.sum(), len(entries), err) }()
+	defer func() { endTurn(span, r.tries.Sum(), len(entries), err) }()
 	for done := 0; done < len(entries); {
 		some := entries[done:min(done+r.target.mostAtOnce(), len(entries))]
-		if err := r.keep(ctx); err != nil {
+		if err := r.BeforeCall(ctx); err != nil {
 			return err
 		}
 		if kept, err := r.p.call(ctx, r.tx, r.target, r.attempt(false, r.messagesOf(some))); err != nil {
 			return r.isolateFailed(ctx, entries, done, len(some), kept, err)
 		}
-		r.handled(len(some))
+		r.Handled(len(some))
 		for _, e := range some {
 			e.State, e.Reason, e.Error = dedup.Processed, "", ""
 		}
@@ -168,29 +179,13 @@ func (r *run) handle(ctx context.Context, entries []*dedup.Entry) (err error) {
 	return nil
 }
 
-// keep has what was done before a call outlive an Undo.
-func (r *run) keep(ctx context.Context) error {
-	if !r.unkept {
-		return nil
-	}
-	r.unkept = false
-	return ended(r.tx.Keep(ctx))
-}
-
-// handled notes a call that went well.
-func (r *run) handled(n int) {
-	_, pipelined := r.pipelined()
-	r.unkept = !pipelined
-	r.pace.handled(n)
-}
-
 // commit ends a transaction. What a handler left to the commit may fail there: a deferred constraint, say.
-func (p *Processor) commit(ctx context.Context, tx *dedup.Tx, known *findings) error {
+func (p *Processor) commit(ctx context.Context, tx *dedup.Tx, known *isolate.Findings) error {
 	ctx, span := p.telemetry.child(ctx, "commit")
 	err := tx.Commit(ctx)
 	instruments.End(span, err)
 	if err != nil {
-		return lostAtCommit(ctx, err, known)
+		return isolate.AtCommit(err, classifyCommit(ctx, err), known)
 	}
 	return nil
 }

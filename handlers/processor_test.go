@@ -214,6 +214,7 @@ func TestWrongRegistrationsAreRefused(t *testing.T) {
 	require.Error(t, r.Register(" ", effect("h"), "orders"))
 	require.Error(t, r.Register("h", nil, "orders"))
 	require.Error(t, r.Register("h", effect("h")))
+	require.ErrorContains(t, r.Register("h", effect("h"), "orders", ""), "topic: a name is required")
 	require.NoError(t, r.Register("h", effect("h"), "orders", "payments"))
 	require.ErrorContains(t, r.Register("h", effect("h"), "orders"),
 		"register handler h: there is one of that name already")

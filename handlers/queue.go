@@ -207,7 +207,7 @@ func result(results pgx.BatchResults, q *pgx.QueuedQuery) (err error) {
 	return q.Fn(results)
 }
 
-// savepointError says what it means where Postgres refuses a savepoint.
+// savepointError marks the error of a savepoint that is refused because the handler has ended the transaction.
 func savepointError(err error) error {
 	if failure.Code(err) == "25P01" { // outside of a transaction
 		return fmt.Errorf("%w: %w", dedup.ErrEnded, err)
@@ -215,14 +215,14 @@ func savepointError(err error) error {
 	return err
 }
 
-// undoError says that a pipeline got nowhere: not even what an earlier one did was taken back.
+// undoError says that a pipeline did nothing: not even the effects of an earlier one were taken back.
 type undoError struct{ err error }
 
 func (e *undoError) Error() string { return e.err.Error() }
 func (e *undoError) Unwrap() error { return e.err }
 
-// takeBack undoes what Postgres has run behind the last savepoint that is kept, where it was somebody else who found
-// it wrong: a function that was given a result.
+// takeBack undoes what Postgres has run behind the last savepoint that is kept, where a function that was given a
+// result has found it wrong, and Postgres has not.
 func (p *pipeline) takeBack(ctx context.Context, tx pgx.Tx) error {
 	if p.behind == 0 && tx.Conn().PgConn().TxStatus() != 'T' {
 		return nil
@@ -238,19 +238,12 @@ func (p *pipeline) takeBack(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// withoutUndo is the pipeline for a transaction where that was taken back by other means. pgx needs it where it has to
-// prepare a statement, which a failed transaction refuses.
+// withoutUndo is the pipeline for a transaction whose failed part was taken back by other means. pgx needs it where it
+// has to prepare a statement, which a failed transaction refuses.
 func (p *pipeline) withoutUndo() *pipeline {
 	again := &pipeline{batch: &pgx.Batch{}, parts: p.parts}
 	for _, q := range p.batch.QueuedQueries[1:] {
 		again.batch.Queue(q.SQL, q.Arguments...).Fn = q.Fn
 	}
 	return again
-}
-
-// pipelined says whether savepoints go along with what the handler sends. Where the commit has failed they can't: what
-// is deferred has to be checked before.
-func (r *run) pipelined() (q queue, ok bool) {
-	q, ok = r.target.handler.(queue)
-	return q, ok && (r.known == nil || !r.known.deferred)
 }

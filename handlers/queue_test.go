@@ -51,13 +51,20 @@ func (q *queuer) Queue(b *pgx.Batch, m dedup.Message) error {
 	return nil
 }
 
+// failApart has the first handler's failures have been so far apart lately; 0: none was.
+func failApart(r *Registry, apart int) {
+	if apart > 0 {
+		r.all[0].pace.Failed(apart - 1)
+	}
+}
+
 // queueing is a bench with a queuer whose failures were lately so far apart.
 func queueing(t *testing.T, apart int, retry Retry) (*bench, *Processor, *queuer) {
 	t.Helper()
 	b, q := newBench(t), &queuer{map[int64]int{}}
 	b.exec(family)
 	p := b.processor(nil, Registration{Name: "h", Handler: Queue(q), Retry: retry})
-	p.cfg.Handlers.all[0].pace.apart = apart
+	failApart(p.cfg.Handlers, apart)
 	return b, p, q
 }
 
@@ -251,7 +258,7 @@ func (b *bench) workUntil(p *Processor, parked string) {
 		_, err := p.workLanes(context.Background(), p.attached()[0])
 		require.NoError(b.t, err)
 		return b.parked() == parked
-	}, 30*time.Second, time.Millisecond)
+	}, 3*time.Minute, time.Millisecond)
 }
 
 func TestAMessagesOwnSavepointsAreNotTakenForOurs(t *testing.T) {
@@ -277,14 +284,15 @@ var modes = []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecMo
 // What is new to the connection can't be prepared in a transaction that has failed.
 func TestAMessageIsNotBlamedForAFailureBeforeIt(t *testing.T) {
 	t.Parallel()
+	const call = 16 // messages at once, at this pace
 	for _, mode := range modes {
 		b := newBench(t)
 		b.on(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 		p := b.processor(nil, Registration{Name: "h", Handler: Queue(&queuer{map[int64]int{}}), Retry: later})
-		p.cfg.Handlers.all[0].pace.apart = 9 // leastCall in a call, three in a stretch
-		require.Equal(t, Result{New: leastCall, Parked: 1},
-			b.process(p, b.values(leastCall+1, map[int]string{leastCall - 1: "bad", leastCall: "sql:select 'new'"})))
-		b.requireEffects(leastCall+1, leastCall-1)
+		p.cfg.Handlers.all[0].pace.Failed(8) // three in a stretch
+		require.Equal(t, Result{New: call, Parked: 1},
+			b.process(p, b.values(call+1, map[int]string{call - 1: "bad", call: "sql:select 'new'"})))
+		b.requireEffects(call+1, call-1)
 	}
 }
 
@@ -334,7 +342,7 @@ func TestAFailureCostsAQueueOneRoundTrip(t *testing.T) {
 	})
 	p := b.processor(nil, Registration{Name: "h", Handler: Queue(&queuer{map[int64]int{}}), Retry: never})
 	trips := func(others map[int]string) int {
-		p.cfg.Handlers.all[0].pace.apart = 16
+		p.cfg.Handlers.all[0].pace.Failed(15)
 		before := writes.Load()
 		require.Equal(t, Result{New: 12 - len(others), Dead: len(others)}, b.process(p, b.values(12, others)))
 		return int(writes.Load() - before)
@@ -413,7 +421,7 @@ func TestResultsOfQueuedStatementsAreLookedAtAndRefusedForTheirMessageOnly(t *te
 			t.Run(fmt.Sprint(name, apart), func(t *testing.T) {
 				b := newBench(t)
 				p := b.processor(nil, Registration{Name: "h", Handler: Queue(QueuedFunc(asking)), Retry: later})
-				p.cfg.Handlers.all[0].pace.apart = apart
+				failApart(p.cfg.Handlers, apart)
 				require.Equal(t, Result{New: 12 - len(others), Parked: len(others)},
 					b.process(p, b.values(12, others)))
 				b.requireEffects(12, slices.Collect(maps.Keys(others))...)
@@ -433,4 +441,15 @@ func TestAQueueWithinAHandlerLooksAtItsResults(t *testing.T) {
 		})})
 	require.Equal(t, Result{New: 10, Parked: 2}, b.process(p, b.values(12, map[int]string{4: "refused", 5: "panic"})))
 	b.requireEffects(12, 4, 5)
+}
+
+// The lanes' messages fail more often, which must not slow new ones down.
+func TestParkedMessagesHaveAPaceOfTheirOwn(t *testing.T) {
+	b, p, _ := queueing(t, 0, Retry{Base: 1, Cap: 1, MaxAttempts: 2})
+	b.process(p, b.values(12, map[int]string{5: "bad"}))
+	h := p.cfg.Handlers.all[0]
+	before := h.pace.Distance()
+	b.drain(p)
+	require.Equal(t, before, h.pace.Distance())
+	require.NotZero(t, h.lanePace.Distance())
 }

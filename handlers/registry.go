@@ -5,16 +5,25 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/handlers/internal/isolate"
 )
 
-// Registry says which handlers a topic's messages go to. Fill it before the consumer starts; after that it is
-// only read. The zero value is empty.
+// Registry says which handlers a topic's messages go to: those that were registered for its name. Where none was, they
+// are those of the first pattern that matches it. A pattern adds no handlers to a topic that has some by its name, nor to
+// one that an earlier pattern has. Fill it before the consumer starts; after that it is only read. The zero value is
+// empty.
 type Registry struct {
-	byTopic map[string][]*registered
-	all     []*registered
+	byTopic   map[string][]*registered
+	byPattern []*patterned // in the order in which they are tried
+	all       []*registered
+}
+
+// patterned are the handlers of a pattern.
+type patterned struct {
+	Pattern
+	handlers []*registered
 }
 
 type registered struct {
@@ -25,25 +34,29 @@ type registered struct {
 	connections int
 	retry       Retry
 	ordering    dedup.Ordering
-	pace        pace        // of new messages
-	lanePace    pace        // of parked ones, which fail more often
-	singly      atomic.Bool // its temporary tables are in the way of its next call in the same transaction
+	traits      isolate.Traits
+	pace        isolate.Pace // of new messages
+	lanePace    isolate.Pace // of parked ones, which fail more often
 }
 
 // mostAtOnce caps the messages of a call where none has failed lately.
 func (t *registered) mostAtOnce() int {
-	if _, ok := t.handler.(queue); ok {
-		return mostQueued
+	if t.traits.Queue {
+		return isolate.MostQueued
 	}
-	return unlimited
+	return isolate.Unlimited
 }
 
 // Registration is a handler and how it is to be run.
 type Registration struct {
 	// Name is part of what a message ID is unique within: renaming a handler makes every message new to it. Required.
 	Name string
-	// Topics are those whose messages it gets; an ID that comes by several of them is handled once. Required.
+	// Topics are those whose messages it gets; an ID that comes by several of them is handled once. Required, unless
+	// Patterns are given.
 	Topics []string
+	// Patterns are regular expressions for more topics, see [ParsePattern]: those whose whole name one of them matches
+	// and that no handler is registered for by name, whenever they appear. Default none.
+	Patterns []string
 	// Handler runs in the transaction that marks its messages as seen. Either it or Detached is required.
 	Handler BatchHandler
 	// Detached runs outside of it.
@@ -68,8 +81,18 @@ func (r *Registration) validate() error {
 	if (r.Handler == nil) == (r.Detached == nil) {
 		faults = append(faults, errors.New("either a handler or a detached one is required"))
 	}
-	if len(r.Topics) == 0 {
+	if len(r.Topics)+len(r.Patterns) == 0 {
 		faults = append(faults, errors.New("no topic given"))
+	}
+	for _, pattern := range r.Patterns {
+		if _, err := ParsePattern(pattern); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	for _, topic := range r.Topics {
+		if err := dedup.CheckName(topic); err != nil {
+			faults = append(faults, fmt.Errorf("topic: %w", err))
+		}
 	}
 	return errors.Join(append(faults, r.Retry.validate(), r.Ordering.Validate())...)
 }
@@ -102,19 +125,95 @@ func (r *Registry) Add(reg Registration) error {
 	reg = reg.WithDefaults()
 	h := &registered{name: reg.Name, handler: reg.Handler, detached: reg.Detached, concurrency: reg.Concurrency,
 		connections: max(0, reg.Connections), retry: reg.Retry, ordering: reg.Ordering}
+	_, h.traits.Each = reg.Handler.(each)
+	_, h.traits.Queue = reg.Handler.(queue)
+	r.all = append(r.all, h)
+	r.give(h, reg.Topics, reg.Patterns)
+	return nil
+}
+
+// give adds the handler to topics, and to patterns that are known to be well.
+func (r *Registry) give(h *registered, topics, patterns []string) {
 	if r.byTopic == nil {
 		r.byTopic = map[string][]*registered{}
 	}
-	r.all = append(r.all, h)
-	for _, topic := range reg.Topics {
+	for _, topic := range topics {
 		if !slices.Contains(r.byTopic[topic], h) {
 			r.byTopic[topic] = append(r.byTopic[topic], h)
+		}
+	}
+	for _, text := range patterns {
+		if p := r.pattern(text); !slices.Contains(p.handlers, h) {
+			p.handlers = append(p.handlers, h)
+		}
+	}
+}
+
+// pattern is the entry of a pattern, made where there is none yet.
+func (r *Registry) pattern(text string) *patterned {
+	if i := slices.IndexFunc(r.byPattern, func(p *patterned) bool { return p.text == text }); i >= 0 {
+		return r.byPattern[i]
+	}
+	parsed, _ := ParsePattern(text) // checked
+	r.byPattern = append(r.byPattern, &patterned{Pattern: parsed})
+	return r.byPattern[len(r.byPattern)-1]
+}
+
+// Prefer says in which order patterns are tried: these first, and then the others, in the order in which handlers were
+// added for them. Those that no handler has are left out.
+func (r *Registry) Prefer(patterns ...string) {
+	place := func(p *patterned) int {
+		if i := slices.Index(patterns, p.text); i >= 0 {
+			return i
+		}
+		return len(patterns)
+	}
+	slices.SortStableFunc(r.byPattern, func(a, b *patterned) int { return place(a) - place(b) })
+}
+
+// Topics lists the topics that have a handler by their names, sorted.
+func (r *Registry) Topics() []string {
+	return slices.Sorted(maps.Keys(r.byTopic))
+}
+
+// Patterns lists the patterns that have a handler, in the order in which they are tried.
+func (r *Registry) Patterns() []string {
+	texts := make([]string, len(r.byPattern))
+	for i, p := range r.byPattern {
+		texts[i] = p.text
+	}
+	return texts
+}
+
+// of are a topic's handlers, in the order in which they were added; none: it has none.
+func (r *Registry) of(topic string) []*registered {
+	if named, is := r.byTopic[topic]; is {
+		return named
+	}
+	for _, p := range r.byPattern {
+		if p.Matches(topic) {
+			return p.handlers
 		}
 	}
 	return nil
 }
 
-// Topics lists the topics that have a handler, sorted.
-func (r *Registry) Topics() []string {
-	return slices.Sorted(maps.Keys(r.byTopic))
+// only is the handler of that name where it is one of a topic's; of no name: all of the topic's.
+func (r *Registry) only(name, topic string) []*registered {
+	all := r.of(topic)
+	if name == "" {
+		return all
+	}
+	if i := slices.IndexFunc(all, func(h *registered) bool { return h.name == name }); i >= 0 {
+		return all[i : i+1]
+	}
+	return nil
+}
+
+// noHandler says that a topic lacks the handler of that name, or of no name: any.
+func noHandler(name string) error {
+	if name == "" {
+		return errors.New("the topic has no handler")
+	}
+	return fmt.Errorf("the topic has no handler %s", name)
 }

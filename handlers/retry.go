@@ -18,7 +18,7 @@ type Retry struct {
 	Base time.Duration
 	// Cap is the highest ceiling. Default 5 minutes.
 	Cap time.Duration
-	// MaxAttempts is how many attempts a message has before it goes to the dead letters. Default 10.
+	// MaxAttempts caps a message's attempts: after so many it goes to the dead letters. Default 10.
 	MaxAttempts int
 	// MaxAge sends a message to the dead letters that still fails so long after its first failure. Default no limit.
 	MaxAge time.Duration
@@ -87,6 +87,7 @@ const (
 	reasonFailed      = "failed"             // parked: the handler returned an error
 	reasonUnavailable = "unavailable"        // parked: the handler said that something it needs is away
 	reasonPermanent   = "permanent"          // dead: the handler said so
+	reasonUndecodable = "undecodable"        // dead: its value is not what the handler takes
 	reasonExhausted   = "attempts_exhausted" // dead: after Retry.MaxAttempts
 	reasonTooOld      = "too_old"            // dead: after Retry.MaxAge
 	// dead: it ended its Postgres session in each of its attempts by itself, or took the server down
@@ -104,9 +105,10 @@ func (r *Retry) fail(e *dedup.Entry, err error) {
 		return
 	}
 	e.Attempts++
+	var permanent *permanentError
 	switch {
-	case errors.As(err, new(*permanentError)):
-		e.State, e.Reason = dedup.Dead, reasonPermanent
+	case errors.As(err, &permanent):
+		e.State, e.Reason = dedup.Dead, permanent.reason
 	case e.Attempts >= r.MaxAttempts && endedSession(err):
 		e.State, e.Reason = dedup.Dead, reasonEndedSession
 	case e.Attempts >= r.MaxAttempts:

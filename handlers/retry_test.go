@@ -146,7 +146,7 @@ func TestAttemptsSurviveARestart(t *testing.T) {
 		p := b.processor(nil, reg)
 		_, err := p.workLanes(t.Context(), p.attached()[0])
 		require.NoError(t, err)
-		time.Sleep(time.Millisecond)
+		b.due()
 	}
 	b.drain(b.processor(nil, reg))
 	b.requireWhole(4)

@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/failure"
+	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/migrations"
 )
 
@@ -19,8 +21,9 @@ import (
 //	create function app.on_payments(batch firstseen.message[]) returns void  -- once, with the whole batch in order
 //
 // The function runs in the batch's transaction; for an error that it raises the batch is halved until the message that
-// causes it stands alone. It may read a header with firstseen.header(m, 'name') and the payload as JSON with
-// firstseen.body(m).
+// causes it stands alone. By the SQLSTATE it says more: [SQLStatePermanent], [SQLStateUnavailable]. It may read a
+// header with firstseen.header(m, 'name') and the payload as JSON with firstseen.body(m). Where the topic has a
+// [Format], the payload that it is given is the JSON; the inbox keeps the bytes that came.
 type SQL struct {
 	function  string // quoted and with its schema
 	statement string
@@ -61,16 +64,50 @@ func CheckFunction(ctx context.Context, pool *pgxpool.Pool, schema, function, ro
 	return nil
 }
 
+// What a function can say by the SQLSTATE of its error, as in: raise 'no account %', name using errcode = 'PERMA'.
+const (
+	// SQLStatePermanent is [Permanent].
+	SQLStatePermanent = "PERMA"
+	// SQLStateUnavailable is [Unavailable].
+	SQLStateUnavailable = "UNAVA"
+)
+
 // HandleBatch calls the function.
 func (s *SQL) HandleBatch(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
-	err := dedup.ExecColumns(ctx, tx, s.statement, ms)
+	ms, err := bodies(ms)
+	if err != nil {
+		return err
+	}
+	err = asRaised(dedup.ExecColumns(ctx, tx, s.statement, ms))
 	switch {
 	case err == nil:
 		return nil
 	case len(ms) == 1:
-		return messageError(&ms[0], fmt.Errorf("call %s: %w", s.function, err))
+		return messageError(&ms[0], fmt.Errorf("call %s: %w", s.function, saysFramed(&ms[0], err)))
 	}
 	return fmt.Errorf("call %s: %w", s.function, err)
+}
+
+// notText is the SQLSTATE of bytes that are no text, character_not_in_repertoire.
+const notText = "22021"
+
+// saysFramed marks the error of a function that took a framed payload for text, which stays in vain.
+func saysFramed(m *dedup.Message, err error) error {
+	if failure.Code(err) != notText || m.Decoded != nil || !identity.IsFramed(m.Value) {
+		return err
+	}
+	return Undecodable(fmt.Errorf("%w; the payload is no text: %s", err, identity.Framing(m.Value)))
+}
+
+// asRaised marks a function's error by its SQLSTATE.
+func asRaised(err error) error {
+	switch failure.Code(err) {
+	case SQLStatePermanent:
+		return Permanent(err)
+	case SQLStateUnavailable:
+		return Unavailable(err)
+	}
+	return err
 }
 
 // function is one that pg_proc has under the name.

@@ -119,6 +119,33 @@ func TestSQLFunctionsErrorIsNarrowedDownToItsMessage(t *testing.T) {
 	}
 }
 
+func TestSQLFunctionSaysBySQLSTATEWhatBecomesOfItsMessage(t *testing.T) {
+	t.Parallel()
+	for takes, function := range map[string]string{
+		"message": `create function app.fail(m firstseen.message) returns void language plpgsql as $$ begin
+				if m."offset" = 3 then raise 'no account' using errcode = 'PERMA'; end if;
+				if m."offset" = 5 then raise 'the ledger is closed' using errcode = 'UNAVA'; end if; end $$`,
+		"batch": `create function app.fail(batch firstseen.message[]) returns void language plpgsql as $$
+			declare m firstseen.message; begin
+			foreach m in array batch loop
+				if m."offset" = 3 then raise 'no account' using errcode = 'PERMA'; end if;
+				if m."offset" = 5 then raise 'the ledger is closed' using errcode = 'UNAVA'; end if;
+			end loop; end $$`,
+	} {
+		t.Run(takes, func(t *testing.T) {
+			s := newStage(t)
+			s.exec(journal + function)
+			s.registerSQL("app.fail")
+			p := s.position("orders")
+			s.requireResult(handlers.Result{New: 6, Parked: 1, Dead: 1}, p, keyed(messages(p, newIDs(8)...))...)
+			require.Equal(t, 1, s.count(`select count(*) from firstseen.dead_letters
+				where "offset" = 3 and reason = 'permanent' and attempts = 1`))
+			require.Equal(t, 1, s.count(`select count(*) from firstseen.parked
+				where "offset" = 5 and reason = 'unavailable' and attempts = 0`))
+		})
+	}
+}
+
 func TestSQLFunctionMayReadThePayloadAsJSON(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

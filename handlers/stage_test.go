@@ -192,7 +192,7 @@ func (s *stage) requireSetApart(h handlers.BatchHandler) string {
 	require.Eventually(s.t, func() bool {
 		return s.count(`select count(*) from firstseen.parked`) == 1 &&
 			s.count(`select count(*) from firstseen.parked where reason = 'failed'`) == 1
-	}, 30*time.Second, 10*time.Millisecond)
+	}, 3*time.Minute, 10*time.Millisecond)
 	stop()
 	working.Wait()
 	s.requireEffects(0, 2)

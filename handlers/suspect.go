@@ -12,6 +12,8 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/wait"
+	"github.com/firstseen/firstseen/handlers/internal/isolate"
 )
 
 // A message may take down what handles it: the process, its container, its Postgres session, the whole server; or it
@@ -58,7 +60,7 @@ func suspicious(err error) bool {
 	}
 	return errors.Is(err, ErrHandlerTimeout) ||
 		errors.Is(err, dedup.ErrNoAnswer) && !errors.Is(err, dedup.ErrLocked) || errors.Is(err, ErrNoConnection) ||
-		errors.Is(err, errLost) || errors.As(err, new(*lostError))
+		errors.Is(err, isolate.ErrLost) || errors.As(err, new(*isolate.LostError))
 }
 
 // Suspicious says of an error of Process that it may be the doing of one of the messages: Postgres is well, which is
@@ -73,10 +75,10 @@ func (p *Processor) Suspicious(ctx context.Context, err error) bool {
 	return unwell == nil && server.Writable
 }
 
-// wellWithin is how soon Postgres answers where it is well.
+// wellWithin bounds the time of Postgres' answer where it is well.
 const wellWithin = 5 * time.Second
 
-// evidence is what is known beside a message's own failure.
+// evidence is all that is known beside a message's own failure.
 type evidence struct {
 	before, after dedup.Server
 	othersEnded   bool // transactions of others in this process, while the message was handled
@@ -176,10 +178,7 @@ func (p *Processor) keep(ctx context.Context, target *registered, c dedup.Claim)
 			if err := p.cfg.Store.KeepLane(ctx, c, laneLease); err != nil && ctx.Err() == nil {
 				p.cfg.Logger.Debug("a claimed lane is not kept", "error", err)
 			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(laneLease / 3):
-			}
+			wait.Sleep(ctx, laneLease/3)
 		}
 	}()
 	return func() { cancel(); <-done }
@@ -187,16 +186,18 @@ func (p *Processor) keep(ctx context.Context, target *registered, c dedup.Claim)
 
 var errAlone = errors.New("a message may have ended the process, or all its sessions")
 
-// mostUnproven is how many suspects in a row may fail as if Postgres was away before the others have to wait.
+// mostUnproven caps the suspects in a row that may fail as if Postgres was away before the others have to wait.
 const mostUnproven = 10
 
 // workSuspects handles the first message of each lane that is set apart, or was claimed before without getting
-// anywhere.
-func (p *Processor) workSuspects(ctx context.Context, target *registered, claims []dedup.Claim) error {
-	unproven := 0
-	// as many messages of each were handled together, where these lanes were
-	behind := laneBatch/max(1, len(claims)) - 1
+// anywhere, and then up to so many behind it. What it does not come to while the claims last it gives back: another
+// worker would claim it then, and take it for one that got nowhere.
+func (p *Processor) workSuspects(ctx context.Context, target *registered, claims []dedup.Claim, behind int) error {
+	unproven, last := 0, time.Now().Add(laneLease/2)
 	for i, c := range claims {
+		if i > 0 && time.Now().After(last) {
+			return p.release(ctx, claims[i:], 0)
+		}
 		proven, err := p.workSuspect(ctx, target, c, behind)
 		if unproven++; proven {
 			unproven = 0
@@ -216,7 +217,7 @@ func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup
 	if s.before, err = p.cfg.Store.Server(ctx); err != nil {
 		return false, errors.Join(err, p.release(ctx, []dedup.Claim{c}, laneLease))
 	}
-	lane := laneOf{c.Scope, c.Lane}
+	lane := isolate.Lane{Scope: c.Scope, Lane: c.Lane}
 	attempt, err := p.announce(ctx, target, c, laneLease, p.work.excludes(lane))
 	if errors.Is(err, dedup.ErrNotClaimed) {
 		return true, nil
@@ -228,7 +229,7 @@ func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup
 	s.killed, s.alone, s.ended = attempt.answer == dedup.Killed, attempt.alone, p.work.ended.Load()
 	s.end = sync.OnceFunc(attempt.end)
 	defer s.end()
-	err = runTransaction(ctx, 1, func(known *findings) error { return s.try(ctx, known) })
+	err = isolate.Run(ctx, 1, concurrent, func(known *isolate.Findings) error { return s.try(ctx, known) })
 	if attempt.answer == dedup.Counted && (err != nil || !s.met) { // it was no attempt
 		p.cancel(ctx, target, c, attempt.attempt)
 	}
@@ -264,7 +265,7 @@ type suspect struct {
 	end    func()
 
 	met      bool // the lane was still ours, and not empty
-	of       messageOf
+	of       isolate.Message
 	at       span
 	judged   bool
 	excluded bool // the next attempt has to be alone in the process
@@ -275,16 +276,16 @@ type suspect struct {
 // that is read again or was redriven. It has to be announced too.
 var errOvertaken = errors.New("an earlier message has come into the lane")
 
-// try is one transaction. Of a failure that is the message's it says so.
-func (s *suspect) try(ctx context.Context, known *findings) error {
+// try handles the message in one transaction, and marks a failure that is the message's.
+func (s *suspect) try(ctx context.Context, known *isolate.Findings) error {
 	err := s.handle(ctx, known)
-	var lost *lostError
+	var lost *isolate.LostError
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &lost) && lost.givenUp(known):
+	case errors.As(err, &lost) && lost.GivenUp(known):
 		s.judged = true
-		return &lostError{of: s.of, err: lost.err}
+		return &isolate.LostError{Of: s.of, Err: lost.Err}
 	case errors.As(err, &lost), !s.met, s.judged, !suspicious(err):
 		return err
 	}
@@ -296,10 +297,10 @@ func (s *suspect) try(ctx context.Context, known *findings) error {
 		return err
 	}
 	s.judged = true
-	return &lostError{of: s.of, err: &suspectError{failure.Of(err), err}}
+	return &isolate.LostError{Of: s.of, Err: &suspectError{failure.Of(err), err}}
 }
 
-func (s *suspect) handle(ctx context.Context, known *findings) error {
+func (s *suspect) handle(ctx context.Context, known *isolate.Findings) error {
 	s.met = false
 	tx, batch, loan, err := s.p.load(ctx, []dedup.Claim{s.claim}, 2) // the second stays as it is
 	if err != nil {
@@ -315,12 +316,12 @@ func (s *suspect) handle(ctx context.Context, known *findings) error {
 			s.met = false
 			return errOvertaken
 		}
-		s.of, s.at = of(e), spanOf(e.Message, e.Message)
+		s.of, s.at = isolate.Of(e), spanOf(e.Message, e.Message)
 		if !s.killed {
 			e.Attempts-- // counted already
 		}
 	}
-	r := &run{p: s.p, tx: tx, target: s.target, pace: &s.target.lanePace, known: known}
+	r := s.p.laneRun(tx, s.target, known)
 	behind := 0
 	err = s.p.retry(ctx, r, first, func(ctx context.Context, entries []*dedup.Entry) (err error) {
 		if s.killed {
@@ -378,10 +379,7 @@ func (p *Processor) awaitServer(ctx context.Context) (dedup.Server, bool) {
 		if err == nil {
 			return server, true
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(p.cfg.LanePoll):
-		}
+		wait.Sleep(ctx, p.cfg.LanePoll)
 	}
 	return dedup.Server{}, false
 }
@@ -404,10 +402,7 @@ func (p *Processor) cancel(ctx context.Context, target *registered, c dedup.Clai
 			return
 		}
 		hold.Wait(holds.OfPostgres(err), fmt.Errorf("an attempt that was none is not taken back yet: %w", err))
-		select {
-		case <-ctx.Done():
-		case <-time.After(p.cfg.LanePoll):
-		}
+		wait.Sleep(ctx, p.cfg.LanePoll)
 	}
 }
 
@@ -417,6 +412,6 @@ func (r *run) bury(entries []*dedup.Entry) {
 		e.State, e.Reason = dedup.Dead, string(ReasonKilled)
 		e.Error = "the process died while it handled this message and nothing else"
 		r.p.cfg.Logger.Error("message killed the process again and again; dead letter", "handler", r.target.name,
-			"message", place(e.Message))
+			"message", e.Message.Place())
 	}
 }

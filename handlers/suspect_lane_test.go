@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/handlers/internal/isolate"
 )
 
 // What comes before it in its lane is handled by itself too, and so is it: that the first message of a lane gets
@@ -71,7 +72,7 @@ func TestAMessageThatComesBeforeASuspectIsNoneItself(t *testing.T) {
 			}
 			return nil
 		})
-		require.NoError(t, p.workSuspects(t.Context(), p.attached()[0], b.claimSuspect(p)))
+		require.NoError(t, p.workApart(t.Context(), b.claimSuspect(p)))
 		require.Equal(t, 1, calls, "the earlier one was not announced")
 		require.Zero(t, b.count(`select sum(attempts) from firstseen.parked`))
 		b.drain(p)
@@ -89,7 +90,7 @@ func TestAMessageThatComesBeforeASuspectIsNoneItself(t *testing.T) {
 		require.Equal(t, dedup.Killed, answer)
 		b.overtake()
 		s := &suspect{p: p, target: p.attached()[0], claim: claim, id: id, killed: true}
-		require.ErrorIs(t, s.try(t.Context(), &findings{}), errOvertaken)
+		require.ErrorIs(t, s.try(t.Context(), &isolate.Findings{}), errOvertaken)
 		require.Zero(t, b.count(`select count(*) from firstseen.dead_letters`))
 	})
 }
@@ -106,7 +107,7 @@ func TestAKillersLastAttemptIsMadeWhereOthersAreSlow(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	for i := range 2 { // one or the other is at work whenever somebody asks
 		others.Go(func() {
-			time.Sleep(time.Duration(i) * laneLease)
+			time.Sleep(time.Duration(i) * laneLease) // half a turn behind
 			for ctx.Err() == nil {
 				end := p.work.begin()
 				select {

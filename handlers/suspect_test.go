@@ -184,9 +184,12 @@ func TestAMessageIsGivenUpAsAKillerOnlyAfterADeathWithNobodyElseAtWork(t *testin
 	announce(dedup.Counted, 3, true)
 	require.Equal(t, "killed", b.text(`select reason from firstseen.parked`))
 	announce(dedup.Killed, 3, false)
-	require.NoError(t, p.workSuspects(t.Context(), p.attached()[0], b.claimSuspect(p)))
+	var log lockedLog
+	p.cfg.Logger = log.logger()
+	require.NoError(t, p.workApart(t.Context(), b.claimSuspect(p)))
 	require.False(t, called)
 	require.Equal(t, "killed 3", b.text(`select reason || ' ' || attempts from firstseen.dead_letters`))
+	require.Equal(t, 1, log.count(`msg="message killed the process again and again; dead letter" handler=h message=orders/0@0`))
 	b.requireWhole(1)
 }
 
@@ -199,14 +202,14 @@ func TestAKillersLastAttemptWaitsUntilNobodyElseIsAtWork(t *testing.T) {
 	other := p.work.begin()
 	ended := make(chan error, 1)
 	claims := b.claimSuspect(p)
-	go func() { ended <- p.workSuspects(context.Background(), p.attached()[0], claims) }()
+	go func() { ended <- p.workApart(context.Background(), claims) }()
 	require.Eventually(t, func() bool { // it waits for the other, and nobody new begins
 		free := p.work.atWork.TryRLock()
 		if free {
 			p.work.atWork.RUnlock()
 		}
 		return !free
-	}, 30*time.Second, time.Millisecond)
+	}, 3*time.Minute, time.Millisecond)
 	require.Empty(t, called)
 	other()
 	require.NoError(t, <-ended)
@@ -257,11 +260,42 @@ func TestAnAttemptWhosePostgresWasRestartedIsNone(t *testing.T) {
 	b.exec(`create or replace function firstseen.pg_postmaster_start_time() returns timestamptz language sql as
 		'select clock_timestamp()'; alter database ` + b.text(`select current_database()`) + ` set search_path = firstseen, pg_catalog, public`)
 	b.pool.Reset()
-	require.NoError(t, p.workSuspects(t.Context(), p.attached()[0], b.claimSuspect(p)))
+	require.NoError(t, p.workApart(t.Context(), b.claimSuspect(p)))
 	require.Zero(t, b.count(`select attempts from firstseen.parked`))
 	b.exec(`drop function firstseen.pg_postmaster_start_time`)
 	p.work.handled(p.attached()[0]) // another message
-	require.NoError(t, p.workSuspects(t.Context(), p.attached()[0], b.claimSuspect(p)))
+	require.NoError(t, p.workApart(t.Context(), b.claimSuspect(p)))
 	require.Equal(t, 1, b.count(`select attempts from firstseen.parked`), "by itself, while Postgres was well")
 	require.Equal(t, 1, b.count(`select claims from firstseen.lanes`), "its next attempt is by itself too")
+}
+
+// Else another worker claims them meanwhile, and takes them for lanes that got nowhere: of many none would be ordinary again.
+func TestSuspectsThatAreNotReachedInTimeAreGivenBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	h, slow := newObedient("h"), false
+	p := b.processor(nil, Registration{Name: "h", Handler: Each(HandlerFunc(func(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
+		if slow {
+			time.Sleep(laneLease / 2)
+		}
+		return h.Handle(ctx, tx, m)
+	}))})
+	b.process(p, b.messages("k=fail:1", "l=fail:1", "m=fail:1"))
+	b.due()
+	for range 2 {
+		claims, err := b.store.ClaimLanes(t.Context(), "h", 3, 0)
+		require.NoError(t, err)
+		require.Len(t, claims, 3)
+		slow = claims[0].Times > mostClaims
+		if slow {
+			require.NoError(t, p.workApart(t.Context(), claims))
+		}
+	}
+	require.Equal(t, 2, b.count(`select count(*) from firstseen.parked where attempts = 1`))
+	require.Equal(t, 2, b.count(`select count(*) from firstseen.lanes where claims = 1 and due_at <= clock_timestamp()`))
+}
+
+// workApart works on claimed lanes as if there were no others.
+func (p *Processor) workApart(ctx context.Context, claims []dedup.Claim) error {
+	return p.workSuspects(ctx, p.attached()[0], claims, laneBatch/len(claims)-1)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -14,6 +15,7 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/dedup/instruments"
+	"github.com/firstseen/firstseen/handlers/internal/isolate"
 )
 
 const scope = "github.com/firstseen/firstseen/handlers"
@@ -37,7 +39,7 @@ type telemetry struct {
 	tracer                          trace.Tracer
 	messages, lanes, failures, dead metric.Int64Counter
 	duration                        metric.Float64Histogram
-	ofTopic                         map[topicOf]*topicOptions
+	ofTopic                         sync.Map // topicOf → *topicOptions
 	ofHandler                       map[*registered]*handlerOptions
 }
 
@@ -68,12 +70,12 @@ func newTelemetry(cfg Config) *telemetry {
 		tracer:   cfg.TracerProvider.Tracer(scope),
 		messages: instruments.Outcomes.Counter(meter), lanes: instruments.LaneOutcomes.Counter(meter),
 		failures: instruments.Failures.Counter(meter), dead: instruments.DeadLetters.Counter(meter),
-		duration: instruments.HandlerDuration.Histogram(meter),
-		ofTopic:  map[topicOf]*topicOptions{}, ofHandler: map[*registered]*handlerOptions{},
+		duration:  instruments.HandlerDuration.Histogram(meter),
+		ofHandler: map[*registered]*handlerOptions{},
 	}
 	for topic, targets := range cfg.Handlers.byTopic {
 		for _, target := range targets {
-			t.ofTopic[topicOf{target, topic}] = newTopicOptions(topic, target.name)
+			t.topic(topicOf{target, topic})
 		}
 	}
 	for _, target := range cfg.Handlers.all {
@@ -103,27 +105,44 @@ func newHandlerOptions(handler string) *handlerOptions {
 	}
 }
 
-// failedReasons are those that a try can have failed for.
+// failedReasons lists the reasons for which a try fails.
 var failedReasons = []string{
-	reasonFailed, reasonUnavailable, reasonPermanent, reasonExhausted, reasonTooOld, reasonEndedSession,
+	reasonFailed, reasonUnavailable, reasonPermanent, reasonUndecodable, reasonExhausted, reasonTooOld, reasonEndedSession,
 }
 
-// deadReasons are those that a message can be dead for.
+// deadReasons lists the reasons for which a message is dead.
 var deadReasons = []string{
-	reasonPermanent, reasonExhausted, reasonTooOld, reasonEndedSession, string(ReasonKilled),
+	reasonPermanent, reasonUndecodable, reasonExhausted, reasonTooOld, reasonEndedSession, string(ReasonKilled),
 	string(identity.ReasonMissingID), string(identity.ReasonAmbiguousID), string(identity.ReasonIDTooLong),
 	string(identity.ReasonIDNotScalar), string(identity.ReasonNilID), string(identity.ReasonNotJSON),
 	string(identity.ReasonFramed), string(identity.ReasonBadTenant),
 }
 
-// begin has the counters start at 0: of one that appears with its first event a rate shows nothing of that event.
+// topic are the options of a topic's messages for a handler. What is new, as where a pattern has matched the topic, is
+// begun: see begin.
+func (t *telemetry) topic(of topicOf) *topicOptions {
+	if known, is := t.ofTopic.Load(of); is {
+		return known.(*topicOptions)
+	}
+	o, ctx := newTopicOptions(of.topic, of.target.name), context.Background()
+	for _, options := range [][]metric.AddOption{o.fresh, o.duplicate, o.conflict, o.parked, o.dead, o.buried} {
+		t.messages.Add(ctx, 0, options...)
+	}
+	t.ofTopic.Store(of, o)
+	return o
+}
+
+// Awaits has the counters of a topic's messages begin at 0, as those of topics with handlers by name do: a rate misses
+// the first event of a counter that appears with it.
+func (p *Processor) Awaits(topic string) {
+	for _, target := range p.cfg.Handlers.of(topic) {
+		p.telemetry.topic(topicOf{target, topic})
+	}
+}
+
+// begin starts the counters at 0: a rate misses the first event of a counter that appears with it.
 func (t *telemetry) begin() {
 	ctx := context.Background()
-	for _, o := range t.ofTopic {
-		for _, options := range [][]metric.AddOption{o.fresh, o.duplicate, o.conflict, o.parked, o.dead, o.buried} {
-			t.messages.Add(ctx, 0, options...)
-		}
-	}
 	for target, o := range t.ofHandler {
 		t.lanes.Add(ctx, 0, o.handled...)
 		t.lanes.Add(ctx, 0, o.dead...)
@@ -142,7 +161,7 @@ func byReason(target *registered, reason string) []metric.AddOption {
 
 // came counts what became of a batch's messages for one handler.
 func (t *telemetry) came(target *registered, topic string, r Result) {
-	o, ctx := t.ofTopic[topicOf{target, topic}], context.Background()
+	o, ctx := t.topic(topicOf{target, topic}), context.Background()
 	add := func(n int, options []metric.AddOption) {
 		if n > 0 {
 			t.messages.Add(ctx, int64(n), options...)
@@ -167,7 +186,7 @@ func (t *telemetry) left(target *registered, handled, dead int) {
 	}
 }
 
-func (t *telemetry) failed(target *registered, failed tries) {
+func (t *telemetry) failed(target *registered, failed isolate.Tries) {
 	for reason, n := range failed {
 		t.failures.Add(context.Background(), int64(n), byReason(target, reason)...)
 	}

@@ -77,7 +77,7 @@ func (o *observed) span(name string) sdktrace.ReadOnlySpan {
 			}
 		}
 		return found != nil
-	}, 60*time.Second, 5*time.Millisecond, "no span %s", name)
+	}, 3*time.Minute, 5*time.Millisecond, "no span %s", name)
 	return found
 }
 
@@ -168,7 +168,7 @@ func TestParkedMessagesAreCountedWhenTheyAreDoneWith(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); processor.RunLanes(ctx) }()
-	require.Eventually(t, func() bool { return processor.Totals().Handled == 1 }, 60*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return processor.Totals().Handled == 1 }, 3*time.Minute, 5*time.Millisecond)
 	cancel()
 	<-ended
 	require.Equal(t, handlers.Totals{Batches: 1, Handled: 1, Failed: 2, Parked: 2, Dead: 1}, processor.Totals())
@@ -281,7 +281,7 @@ func TestWebhooksCallIsTracedOn(t *testing.T) {
 	go func() { defer close(ended); processor.RunLanes(ctx) }()
 	call := <-calls
 	deliver := o.span("deliver hook")
-	require.Eventually(t, func() bool { return processor.Totals().Handled == 1 }, 60*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return processor.Totals().Handled == 1 }, 3*time.Minute, 5*time.Millisecond)
 	cancel()
 	<-ended
 	require.Equal(t, "00-"+deliver.SpanContext().TraceID().String()+"-"+deliver.SpanContext().SpanID().String()+"-01",

@@ -8,8 +8,8 @@ import (
 	"github.com/firstseen/firstseen/dedup/identity"
 )
 
-// Totals are what a Processor has done since it was made. Each message counts once for every handler of its topic, and
-// only what was committed counts: not a batch whose commit's answer was lost, though it may have taken effect.
+// Totals count what a Processor has done since it was made. Each message counts once for every handler of its topic,
+// and only what was committed counts: not a batch whose commit's answer was lost, though it may have taken effect.
 type Totals struct {
 	// Batches are transactions over messages that came.
 	Batches int64
@@ -31,13 +31,42 @@ type Totals struct {
 }
 
 // Totals gives the counts so far. It is cheap.
-func (p *Processor) Totals() Totals { return p.totals.read() }
-
-type totals struct {
-	batches, handled, failed, duplicates, parked, dead, conflicts, buried atomic.Int64
+func (p *Processor) Totals() Totals {
+	all := Totals{Batches: p.batches.Load()}
+	for _, counts := range p.totals {
+		all.add(counts.read())
+	}
+	return all
 }
 
-// came counts what became of a batch's messages for one handler.
+// TotalsOf gives the counts so far of one handler, but for Batches, which are all handlers'.
+func (p *Processor) TotalsOf(handler string) Totals {
+	of := Totals{Batches: p.batches.Load()}
+	for target, counts := range p.totals {
+		if target.name == handler {
+			of.add(counts.read())
+		}
+	}
+	return of
+}
+
+func (t *Totals) add(o Totals) {
+	t.Batches += o.Batches
+	t.Handled += o.Handled
+	t.Failed += o.Failed
+	t.Duplicates += o.Duplicates
+	t.Parked += o.Parked
+	t.Dead += o.Dead
+	t.Conflicts += o.Conflicts
+	t.Buried += o.Buried
+}
+
+// totals are one handler's.
+type totals struct {
+	handled, failed, duplicates, parked, dead, conflicts, buried atomic.Int64
+}
+
+// came counts what became of a batch's messages.
 func (t *totals) came(r Result) {
 	t.handled.Add(int64(r.New))
 	t.duplicates.Add(int64(r.Duplicates))
@@ -48,20 +77,8 @@ func (t *totals) came(r Result) {
 }
 
 func (t *totals) read() Totals {
-	return Totals{
-		Batches: t.batches.Load(), Handled: t.handled.Load(), Failed: t.failed.Load(), Duplicates: t.duplicates.Load(),
-		Parked: t.parked.Load(), Dead: t.dead.Load(), Conflicts: t.conflicts.Load(), Buried: t.buried.Load(),
-	}
-}
-
-// tries are failed tries of messages, by reason. The zero value has none, and can't be added to.
-type tries map[string]int
-
-func (t tries) sum() (n int) {
-	for _, failed := range t {
-		n += failed
-	}
-	return n
+	return Totals{Handled: t.handled.Load(), Failed: t.failed.Load(), Duplicates: t.duplicates.Load(),
+		Parked: t.parked.Load(), Dead: t.dead.Load(), Conflicts: t.conflicts.Load(), Buried: t.buried.Load()}
 }
 
 // committed counts what became of a batch's messages in its handlers' turns, once the transaction has committed.
@@ -69,11 +86,11 @@ func (p *Processor) committed(ms []dedup.Message, entries []dedup.Entry, runs []
 	if len(ms) == 0 {
 		return sum
 	}
-	p.totals.batches.Add(1)
+	p.batches.Add(1)
 	for i := range runs {
 		of, target := entries[i*len(ms):(i+1)*len(ms)], runs[i].target
 		r := count(of)
-		p.totals.came(r)
+		p.totals[target].came(r)
 		p.telemetry.came(target, ms[0].Topic, r)
 		if r.New > 0 {
 			p.work.handled(target)
@@ -104,7 +121,7 @@ func (p *Processor) tellRefused(ms []dedup.Message, entries []dedup.Entry) {
 	}
 	for reason, list := range refused {
 		p.cfg.Logger.Warn("messages without a usable ID went to the dead letters", "topic", list[0].Topic,
-			"reason", string(reason), "messages", len(list), "batch", len(ms), "first", place(list[0]),
+			"reason", string(reason), "messages", len(list), "batch", len(ms), "first", list[0].Place(),
 			"why", list[0].Sought, "do", refusedAdvice(reason))
 	}
 }
@@ -132,8 +149,8 @@ func (p *Processor) settled(r *run, entries []dedup.Entry) {
 	if handled > 0 {
 		p.work.handled(r.target)
 	}
-	p.totals.handled.Add(int64(handled))
-	p.totals.dead.Add(int64(dead))
+	p.totals[r.target].handled.Add(int64(handled))
+	p.totals[r.target].dead.Add(int64(dead))
 	p.telemetry.left(r.target, handled, dead)
 	if dead > 0 {
 		p.telemetry.died(r.target, entries)
@@ -145,7 +162,7 @@ func (p *Processor) settled(r *run, entries []dedup.Entry) {
 }
 
 func (p *Processor) failed(r *run) {
-	p.totals.failed.Add(int64(r.tries.sum()))
+	p.totals[r.target].failed.Add(int64(r.tries.Sum()))
 	p.telemetry.failed(r.target, r.tries)
 }
 

@@ -25,6 +25,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/handlers/internal/isolate"
 )
 
 // Webhook is a Detached handler that posts a message's value, byte for byte, to a URL. It goes with each call:
@@ -134,7 +135,7 @@ func (w *Webhook) Deliver(ctx context.Context, m dedup.Message) error {
 	switch {
 	case err != nil && !connected && !errors.Is(ctx.Err(), context.Canceled):
 		// no message can be to blame
-		return &awayError{Unavailable(fmt.Errorf("post to %s: no connection: %w", w.url.Host, err))}
+		return &isolate.AwayError{Err: Unavailable(fmt.Errorf("post to %s: no connection: %w", w.url.Host, err))}
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fmt.Errorf("post to %s: no answer within %s: %w", w.url.Host, w.timeout, context.DeadlineExceeded)
 	case err != nil:
@@ -243,9 +244,9 @@ func (w *Webhook) verdict(resp *http.Response, body []byte) error {
 	wait := retryAfter(resp.Header.Get("Retry-After"), w.now())
 	switch code := resp.StatusCode; {
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable && wait > 0:
-		err = &awayError{Unavailable(err)} // the receiver says that it is not the message's fault
+		err = &isolate.AwayError{Err: Unavailable(err)} // the receiver says that it is not the message's fault
 	case code == http.StatusBadGateway, code == http.StatusServiceUnavailable, code == http.StatusGatewayTimeout:
-		err = &awayError{err}
+		err = &isolate.AwayError{Err: err}
 	case code/100 == 5, code == http.StatusRequestTimeout, code == http.StatusConflict, code == http.StatusTooEarly:
 	default:
 		return Permanent(err)

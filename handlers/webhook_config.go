@@ -21,7 +21,7 @@ import (
 
 // WebhookConfig says where a Webhook posts to, and how.
 type WebhookConfig struct {
-	// URL is where to, http or https. It holds no credentials: those go in Headers. Required.
+	// URL is the receiver's, http or https. It holds no credentials: those go in Headers. Required.
 	URL string
 	// Secrets sign each call, by Standard Webhooks: whsec_ and the base64 of 24 to 64 random bytes. Give two while one
 	// replaces the other: the call then has a signature of each. Default none: calls are not signed.

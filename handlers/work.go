@@ -13,9 +13,10 @@ import (
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/handlers/internal/isolate"
 )
 
-// work is what goes on in a process: who is at work, and what it came to.
+// work knows who is at work in a process, and how that went.
 type work struct {
 	atWork  sync.RWMutex // held, to read, by whoever handles messages
 	suspect turn         // had by a suspect, so that others wait for it, but for one that hangs
@@ -24,16 +25,16 @@ type work struct {
 	mu      sync.Mutex
 	now     int // counts what is noted
 	of      map[string]*record
-	exclude map[laneOf]bool
-	behind  map[laneOf]int // messages of a lane that are handled by themselves too, behind its first
+	exclude map[isolate.Lane]bool
+	behind  map[isolate.Lane]int // messages of a lane that are handled by themselves too, behind its first
 }
 
-// mostLanes is how many lanes are remembered. One that another process has finished stays; where there are too many,
+// mostLanes caps the lanes that are remembered. One that another process has finished stays; where there are too many,
 // all are forgotten: what is known of them is found out again.
 const mostLanes = 4096
 
 // remember notes what is known of a lane; the zero value: nothing any more.
-func remember[V comparable](of map[laneOf]V, lane laneOf, known V) {
+func remember[V comparable](of map[isolate.Lane]V, lane isolate.Lane, known V) {
 	var nothing V
 	if delete(of, lane); known == nothing {
 		return
@@ -60,16 +61,16 @@ func (t turn) take(ctx context.Context, most time.Duration) (end func()) {
 	return func() {}
 }
 
-// record is what is noted of a handler. Short stands for its failures for want of something, because it is read-only,
-// or by the end of its session.
+// record has a handler's last successes and failures. Short stands for its failures for want of something, because it
+// is read-only, or by the end of its session.
 type record struct {
 	passed int       // when its work was last committed, as work.now counts
 	at     time.Time // then
 	short  [2]note   // the last that were short; of different messages
 	began  []note    // those that were short first, each of the messages that it was of; the oldest first
 
-	hold     *holds.Place         // while one of the suspects is tried in vain
-	unproven map[laneOf]time.Time // when such a one was tried last
+	hold     *holds.Place               // while one of the suspects is tried in vain
+	unproven map[isolate.Lane]time.Time // when such a one was tried last
 }
 
 // note is a failure.
@@ -80,17 +81,19 @@ type note struct {
 	last  time.Time // when one of its messages failed so again
 }
 
-// mostBegan is how many first failures are remembered of a handler. Where one is forgotten, a later one stands for it.
+// mostBegan caps the first failures that are remembered of a handler. Where one is forgotten, a later one stands for
+// it.
 const mostBegan = 64
 
-// shortFor is how long a message that nobody else of its handler comes beside has to fail before it is the message's
-// doing.
+// shortFor is the time that a message that nobody else of its handler comes beside has to fail before it is the
+// message's doing.
 const shortFor = time.Hour
 
-// passFor is how long the success of others says that there is no shortage.
+// passFor is the time for which the success of others says that there is no shortage.
 const passFor = 5 * time.Minute
 
-// span is where messages are that were handled together, from the first to the last; zero: at several places.
+// span has the bounds of messages that were handled together, from the first to the last; zero: they came from several
+// places.
 type span struct {
 	topic     string
 	partition int32
@@ -109,10 +112,10 @@ func (s span) has(other span) bool {
 }
 
 func newWork(handlers []*registered, shown *holds.Registry) *work {
-	w := &work{suspect: make(turn, 1), exclude: map[laneOf]bool{}, behind: map[laneOf]int{}, of: map[string]*record{}}
+	w := &work{suspect: make(turn, 1), exclude: map[isolate.Lane]bool{}, behind: map[isolate.Lane]int{}, of: map[string]*record{}}
 	for _, target := range handlers {
 		w.of[target.name] = &record{hold: shown.Place(holds.HandlerKind, target.name),
-			unproven: map[laneOf]time.Time{}}
+			unproven: map[isolate.Lane]time.Time{}}
 	}
 	return w
 }
@@ -188,7 +191,6 @@ func (w *work) noteShort(target *registered, of span, err error, at time.Time) {
 	}
 }
 
-// fate is what became of the messages beside one that was short.
 type fate int
 
 const (
@@ -223,11 +225,12 @@ func (w *work) overcame(target *registered, of span) {
 	r.began = slices.DeleteFunc(r.began, func(b note) bool { return b.of == of })
 }
 
-// unprovenFor is how long a suspect that is tried no more here, but in another process perhaps, is held to wait.
+// unprovenFor is the time for which a suspect that is tried no more here, but in another process perhaps, is held to
+// wait.
 const unprovenFor = 12 * laneLease
 
 // unproven has a handler's hold say that the first message of a lane was tried in vain.
-func (w *work) unproven(target *registered, lane laneOf, at span, err error) {
+func (w *work) unproven(target *registered, lane isolate.Lane, at span, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.of[target.name]
@@ -236,33 +239,33 @@ func (w *work) unproven(target *registered, lane laneOf, at span, err error) {
 }
 
 // settled ends the hold where that lane was the last one, and none is tried any more.
-func (w *work) settled(target *registered, lane laneOf) {
+func (w *work) settled(target *registered, lane isolate.Lane) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.of[target.name]
 	delete(r.unproven, lane)
-	maps.DeleteFunc(r.unproven, func(_ laneOf, last time.Time) bool { return time.Since(last) > unprovenFor })
+	maps.DeleteFunc(r.unproven, func(_ isolate.Lane, last time.Time) bool { return time.Since(last) > unprovenFor })
 	if len(r.unproven) == 0 {
 		r.hold.End()
 	}
 }
 
 // excludes says whether a lane's first message has to be alone in the process.
-func (w *work) excludes(lane laneOf) bool {
+func (w *work) excludes(lane isolate.Lane) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.exclude[lane]
 }
 
 // setExcluded says so, or no more.
-func (w *work) setExcluded(lane laneOf, excluded bool) {
+func (w *work) setExcluded(lane isolate.Lane, excluded bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	remember(w.exclude, lane, excluded)
 }
 
-// isBehind is how many messages behind a lane's first are handled by themselves too; where that is not known, n.
-func (w *work) isBehind(lane laneOf, n int) int {
+// isBehind counts the messages behind a lane's first that are handled by themselves too; where that is not known, n.
+func (w *work) isBehind(lane isolate.Lane, n int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if known, ok := w.behind[lane]; ok {
@@ -272,7 +275,7 @@ func (w *work) isBehind(lane laneOf, n int) int {
 }
 
 // setBehind notes it, or that none are.
-func (w *work) setBehind(lane laneOf, n int) {
+func (w *work) setBehind(lane isolate.Lane, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	remember(w.behind, lane, n)

@@ -38,7 +38,7 @@ select line from (
     join ours on ours.oid = c.relnamespace
     join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
     left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
-    where c.relkind in ('r', 'p', 'c') and c.relname !~ '^inbox_\d+$'
+    where c.relkind in ('r', 'p', 'c', 'v') and c.relname !~ '^inbox_\d+$'
     union all
     select 2, c.relname, 0, format('table %s persistence %s options %s', c.relname, c.relpersistence, c.reloptions)
     from pg_class c join ours on ours.oid = c.relnamespace
@@ -79,7 +79,7 @@ func texts(t *testing.T, dsn, sql string, args ...any) []string {
 func relations(t *testing.T, dsn, schema string) []string {
 	t.Helper()
 	return texts(t, dsn, `select relname::text from pg_class
-		where relnamespace = $1::regnamespace and relkind in ('r', 'p', 'c') order by 1`, schema)
+		where relnamespace = $1::regnamespace and relkind in ('r', 'p', 'c', 'v') order by 1`, schema)
 }
 
 func functions(t *testing.T, dsn, schema string) []string {

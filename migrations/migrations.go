@@ -31,14 +31,15 @@ import (
 // DefaultSchema is the schema that everything lives in unless another is named.
 const DefaultSchema = "firstseen"
 
-// VersionTable is goose's table of applied versions, in the same schema.
-const VersionTable = "schema_version"
+// versionTable is goose's table of applied versions, in the same schema.
+const versionTable = "schema_version"
+
+// VersionSQL asks for the schema's version, 0 where no step was applied. It is written for the schema firstseen, see
+// [Schema.SQL]; where nothing was ever migrated its table is missing.
+const VersionSQL = `select coalesce(max(version_id) filter (where is_applied), 0) from firstseen.` + versionTable
 
 //go:embed sql/*.sql
 var files embed.FS
-
-//go:embed roles.sql
-var roles string
 
 // Config says where to migrate. The zero value is the default schema.
 type Config struct {
@@ -127,15 +128,21 @@ func Status(ctx context.Context, dsn string, cfg Config) ([]Step, error) {
 	})
 }
 
-// Roles gives the SQL that makes the four roles of firstseen and grants their rights: an owner, which migrates; a
-// consumer, which can neither change the schema nor forget a message ID; an operator, which reads, and changes what
-// the operator's functions do; and one for retention, which alone forgets. It may be run again after every migration.
-func Roles(cfg Config) (string, error) {
-	schema, err := cfg.schema()
-	if err != nil {
-		return "", err
+// Version reads the schema's version, which may be newer than [Latest], and changes nothing. It is not there where
+// nothing was ever migrated.
+func Version(ctx context.Context, dsn string, cfg Config) (version int64, there bool, err error) {
+	_, err = run(dsn, cfg, func(db *sql.DB, schema string) (_ []Step, err error) {
+		version, there, err = versionIn(ctx, db, schema)
+		return nil, err
+	})
+	return version, there, err
+}
+
+func versionIn(ctx context.Context, db rowQuerier, schema string) (version int64, there bool, err error) {
+	if there, err = hasVersions(ctx, db, schema); there {
+		err = db.QueryRowContext(ctx, Schema(schema).SQL(VersionSQL)).Scan(&version)
 	}
-	return rename(roles, schema), nil
+	return version, there, err
 }
 
 // notOurs are schemas that belong to somebody else.
@@ -198,9 +205,8 @@ func run(dsn string, cfg Config, f func(db *sql.DB, schema string) ([]Step, erro
 	return steps, nil
 }
 
-// session is what a migration needs whatever the defaults of the database and the role, unless the connection
-// string says otherwise. default_transaction_read_only is not in it: somebody pulls that brake on purpose. The time
-// zone is that of the version table, whose times have none.
+// session has the settings that a migration needs whatever the defaults of the database and the role, unless the
+// connection string says otherwise. The time zone is that of the version table, whose times have none.
 var session = map[string]string{
 	"timezone":                      "UTC",
 	"statement_timeout":             "0",
@@ -216,7 +222,7 @@ func (c Config) lockTimeout() time.Duration {
 
 func newProvider(db *sql.DB, schema string, lockTimeout time.Duration) (*goose.Provider, error) {
 	return goose.NewProvider(goose.DialectPostgres, db, inSchema(schema),
-		goose.WithSessionLocker(locker{lockTimeout}), goose.WithTableName(schema+"."+VersionTable))
+		goose.WithSessionLocker(locker{lockTimeout}), goose.WithTableName(schema+"."+versionTable))
 }
 
 // NeedsEncoding says what is wrong with a database's encoding; nil: nothing. Names, message IDs and errors are texts
@@ -267,8 +273,8 @@ func createSchema(ctx context.Context, db *sql.DB, schema string, lockTimeout ti
 }
 
 // hasVersions says whether anything was ever migrated: goose makes its table even when it is only asked.
-func hasVersions(ctx context.Context, db *sql.DB, schema string) (there bool, err error) {
-	err = db.QueryRowContext(ctx, `select to_regclass($1) is not null`, schema+"."+VersionTable).Scan(&there)
+func hasVersions(ctx context.Context, db rowQuerier, schema string) (there bool, err error) {
+	err = db.QueryRowContext(ctx, `select to_regclass($1) is not null`, schema+"."+versionTable).Scan(&there)
 	return there, err
 }
 

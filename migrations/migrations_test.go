@@ -128,11 +128,25 @@ func TestDownToNothingAndUpAgain(t *testing.T) {
 
 func TestEachStepGoesDownAlone(t *testing.T) {
 	dsn := deduptest.NewDatabase(t)
-	for version := migrations.Latest() - 1; version >= 0; version-- {
+	_, there, err := migrations.Version(t.Context(), dsn, migrations.Config{})
+	require.NoError(t, err)
+	require.False(t, there)
+	require.False(t, schemaExists(t, dsn, "firstseen"), "to ask makes nothing")
+	steps, err := migrations.Status(t.Context(), dsn, migrations.Config{})
+	require.NoError(t, err)
+	for i := len(steps) - 1; i >= 0; i-- {
+		version := int64(0)
+		if i > 0 {
+			version = steps[i-1].Version
+		}
 		_, err := migrations.Up(t.Context(), dsn, migrations.Config{})
 		require.NoError(t, err)
 		_, err = migrations.Down(t.Context(), dsn, migrations.Config{}, version)
 		require.NoError(t, err)
+		found, there, err := migrations.Version(t.Context(), dsn, migrations.Config{})
+		require.NoError(t, err)
+		require.True(t, there)
+		require.Equal(t, version, found)
 	}
 }
 
@@ -253,7 +267,7 @@ func acceptOne(t *testing.T, pool *pgxpool.Pool, schema string, id uuid.UUID) de
 	p, err := store.Acquire(ctx, "c", "orders", 0, "me")
 	require.NoError(t, err)
 	require.NoError(t, store.Reposition(ctx, p, 10, uuid.Nil, nil))
-	b := &dedup.Batch{Position: p, Next: 11, Entries: []dedup.Entry{{Scope: scopes[0], Message: &dedup.Message{
+	b := &dedup.Batch{Position: p, Next: 11, Entries: []dedup.Entry{{Scope: scopes.IDs[0], Message: &dedup.Message{
 		ID: id, Topic: "orders", Offset: 10, Value: []byte("v")}}}}
 	tx, err := store.Accept(ctx, b)
 	require.NoError(t, err)

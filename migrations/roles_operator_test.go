@@ -19,7 +19,7 @@ func withDeadLetter(t *testing.T, db roleDB) uuid.UUID {
 	require.NoError(t, err)
 	m := dedup.Message{ID: uuid.New(), Topic: "orders"}
 	tx, err := store.Accept(t.Context(), &dedup.Batch{
-		Entries: []dedup.Entry{{Scope: scopes[0], Message: &m, State: dedup.Dead, Reason: "failed", Lane: m.ID}}})
+		Entries: []dedup.Entry{{Scope: scopes.IDs[0], Message: &m, State: dedup.Dead, Reason: "failed", Lane: m.ID}}})
 	require.NoError(t, err)
 	require.NoError(t, tx.Commit(t.Context()))
 	return m.ID
@@ -51,9 +51,12 @@ func TestOperatorRoleReadsRedrivesAndDiscards(t *testing.T) {
 	changed, err = operate.Of(store).Resume(t.Context(), dedup.Pause{Kind: dedup.PauseTopic, Topic: "orders"}, by)
 	require.NoError(t, err)
 	require.True(t, changed)
+	shown, err := operate.Of(store).Unmask(t.Context(), "h", "", []uuid.UUID{id}, by)
+	require.NoError(t, err)
+	require.Len(t, shown.Seen, 1)
 	e, err := operate.Of(store).ExplainID(t.Context(), id)
 	require.NoError(t, err)
-	require.Len(t, e.Seen[0].Audit, 1)
+	require.Len(t, e.Seen[0].Audit, 2)
 	_, err = operate.Of(store).ExplainPlace(t.Context(), "orders", 0, 0, e.Now)
 	require.NoError(t, err)
 	inboxes, err := dedup.Inboxes(t.Context(), operator, "")
@@ -66,7 +69,7 @@ func TestOperatorRoleCanDoNothingElse(t *testing.T) {
 	withDeadLetter(t, db)
 	operator := login(t, db.DB, "firstseen_operator")
 	for _, table := range []string{"scopes", "message_dedup", "inbox", "parked", "lanes", "dead_letters", "conflicts",
-		"audit", "positions", "unsealed", "pauses"} {
+		"audit", "positions", "unsealed", "pauses", "jobs", "job_messages", "job_replays"} {
 		_, err := operator.Exec(t.Context(), `select * from firstseen.`+table)
 		require.NoError(t, err, table)
 		for _, sql := range []string{`delete from firstseen.` + table, `truncate firstseen.` + table,
@@ -85,6 +88,10 @@ func TestOperatorRoleCanDoNothingElse(t *testing.T) {
 		`select firstseen.reposition(1, 1, 1, null)`,
 		`select firstseen.make_partitions(1)`,
 		`select firstseen.claim_lanes('test', 'h', 1, 1)`,
+		`select firstseen.work_job(gen_random_uuid(), 'me', 1, 1, null)`,
+		`select firstseen.sweep_jobs()`,
+		`select firstseen.take_replay(gen_random_uuid(), 'me', 1)`,
+		`select firstseen.tell_replay(gen_random_uuid(), 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, false, null)`,
 		`create table firstseen.mine ()`,
 	} {
 		_, err := operator.Exec(t.Context(), sql)
@@ -92,6 +99,12 @@ func TestOperatorRoleCanDoNothingElse(t *testing.T) {
 	}
 	for _, sql := range []string{`select firstseen.redrive('{1}', '{}', 'me', 'x')`,
 		`select firstseen.discard('{1}', '{}', 'me', 'x')`,
+		`select firstseen.cancel_job(gen_random_uuid(), 'me', 'x')`,
+		`select firstseen.pause_job(gen_random_uuid(), true, 'me', 'x')`, `select firstseen.unmask('test', 'x', gen_random_uuid(), 'me', 'x')`,
+		`select firstseen.create_replay(gen_random_uuid(), 'test', 'replay/test/x', 'orders', null, 'earliest', 'latest', null, null, false, 1, 'me', 'x')`,
+		`insert into firstseen.job_replays default values`, `update firstseen.job_replays set rate = 1`,
+		`insert into firstseen.job_messages default values`, `delete from firstseen.job_messages`,
+		`insert into firstseen.jobs default values`, `update firstseen.jobs set kind = 'discard'`, `delete from firstseen.jobs`,
 		`select firstseen.pause('test', 'topic', 'orders', -1, 'me', 'x')`,
 		`select firstseen.resume('test', 'topic', 'orders', -1, 'me', 'x')`,
 		`insert into firstseen.pauses (inbox, kind, name, actor, why) values ('test', 'topic', 'orders', 'me', 'x')`,
@@ -100,4 +113,31 @@ func TestOperatorRoleCanDoNothingElse(t *testing.T) {
 		_, err := db.consumer.Exec(t.Context(), sql)
 		require.Equal(t, denied, code(err), "as the consumer: %s: %v", sql, err)
 	}
+}
+
+// Who works on a job may neither make one nor do what it does by himself.
+func TestOperatorMakesAJobAndTheConsumerDoesIt(t *testing.T) {
+	db := withRoles(t, "")
+	withDeadLetter(t, db)
+	operator, err := operate.Open(t.Context(), login(t, db.DB, "firstseen_operator"), dedup.Config{Inbox: "test"})
+	require.NoError(t, err)
+	consumer, err := operate.Open(t.Context(), db.consumer, dedup.Config{Inbox: "test"})
+	require.NoError(t, err)
+	by := operate.By{Actor: "night shift", Why: "test"}
+	job := operate.NewJob{ID: uuid.New(), Kind: operate.JobRedrive}
+	_, _, err = consumer.CreateJob(t.Context(), job, by)
+	require.Equal(t, denied, code(err), "%v", err)
+	_, _, err = operator.CreateJob(t.Context(), job, by)
+	require.NoError(t, err)
+	require.Equal(t, denied, code(operator.WorkJobs(t.Context(), "me")))
+	require.NoError(t, consumer.WorkJobs(t.Context(), "host-1"))
+	n, err := consumer.SweepJobs(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n)
+	done, err := operator.Job(t.Context(), job.ID)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, done.Done)
+	_, changed, err := operator.CancelJob(t.Context(), job.ID, by)
+	require.NoError(t, err)
+	require.False(t, changed)
 }

@@ -19,7 +19,7 @@ func TestConsumerRolePublishesDeadLettersAndChangesNothingElseAboutThem(t *testi
 	scopes, err := store.Scopes(t.Context(), []dedup.ScopeKey{{Handler: "h"}})
 	require.NoError(t, err)
 	_, err = db.Pool.Exec(t.Context(), `insert into firstseen.dead_letters (scope_id, message_id, topic, reason)
-		values ($1, $2, 'orders', 'permanent')`, scopes[0], uuid.New())
+		values ($1, $2, 'orders', 'permanent')`, scopes.IDs[0], uuid.New())
 	require.NoError(t, err)
 	n, err := operate.Of(store).PublishDead(t.Context(), time.Minute, func(_ context.Context,
 		letters []operate.DeadLetter) ([]operate.Fate, error) {

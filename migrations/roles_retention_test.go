@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
@@ -21,14 +22,12 @@ func withOldID(t *testing.T, db roleDB) uuid.UUID {
 	scopes, err := store.Scopes(t.Context(), []dedup.ScopeKey{{Handler: "h"}})
 	require.NoError(t, err)
 	m := dedup.Message{ID: uuid.New(), Topic: "orders"}
-	tx, err := store.Accept(t.Context(), &dedup.Batch{Entries: []dedup.Entry{{Scope: scopes[0], Message: &m}}})
+	tx, err := store.Accept(t.Context(), &dedup.Batch{Entries: []dedup.Entry{{Scope: scopes.IDs[0], Message: &m}}})
 	require.NoError(t, err)
 	require.NoError(t, tx.Commit(t.Context()))
-	day := time.Now().UTC().AddDate(0, 0, -3)
+	day := deduptest.InboxDay(t, db.Pool, 3)
 	_, err = db.Pool.Exec(t.Context(),
-		`create table firstseen.inbox_`+day.Format("20060102")+` partition of firstseen.inbox for values from ('`+
-			day.Format(time.DateOnly)+`Z') to ('`+day.AddDate(0, 0, 1).Format(time.DateOnly)+`Z');
-		alter table firstseen.inbox_`+day.Format("20060102")+` owner to firstseen_owner;
+		`alter table firstseen.inbox_`+day.Format("20060102")+` owner to firstseen_owner;
 		update firstseen.inbox set received_at = received_at - interval '3 days';
 		update firstseen.message_dedup set first_seen_at = first_seen_at - interval '3 days'`,
 		pgx.QueryExecModeSimpleProtocol)

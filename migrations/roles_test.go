@@ -37,11 +37,7 @@ func TestConsumerRoleConsumes(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, store.Reposition(ctx, p, 0, uuid.Nil, nil))
 	var registry handlers.Registry
-	require.NoError(t, registry.Register("h", handlers.Queue(handlers.QueuedFunc(func(b *pgx.Batch,
-		m dedup.Message) error {
-		b.Queue(`insert into effects values ($1)`, m.ID)
-		return nil
-	})), "orders"))
+	require.NoError(t, registry.Register("h", insertEffect(), "orders"))
 	processor, err := handlers.NewProcessor(handlers.Config{Store: store, Handlers: &registry})
 	require.NoError(t, err)
 	id := uuid.New()
@@ -72,6 +68,13 @@ func TestConsumerRoleConsumes(t *testing.T) {
 	made, err := store.MakePartitions(ctx)
 	require.NoError(t, err)
 	require.Equal(t, 1, made, "as its owner, though the consumer may not make tables")
+}
+
+func insertEffect() handlers.BatchHandler {
+	return handlers.Queue(handlers.QueuedFunc(func(b *pgx.Batch, m dedup.Message) error {
+		b.Queue(`insert into effects values ($1)`, m.ID)
+		return nil
+	}))
 }
 
 func TestConsumerRoleWorksOnLanes(t *testing.T) {
@@ -133,7 +136,7 @@ func TestConsumerRoleWorksOnLanes(t *testing.T) {
 		require.NoError(t, db.Pool.QueryRow(ctx, `select count(*) from firstseen.`+table).Scan(&n))
 		return n
 	}
-	require.Eventually(t, func() bool { return count("parked")+count("lanes") == 0 }, 60*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return count("parked")+count("lanes") == 0 }, 3*time.Minute, time.Millisecond)
 	require.Equal(t, []int{1, 2, 1}, []int{count("inbox"), count("dead_letters"), count("conflicts")})
 }
 

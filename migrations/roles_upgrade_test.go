@@ -15,7 +15,7 @@ func TestConsumerWithoutTheRolesOfTheUpgradeIsRefusedAtTheStartAndTold(t *testin
 	ctx, config := t.Context(), dedup.Config{Inbox: "test"}
 	store, err := dedup.Open(ctx, db.consumer, config)
 	require.NoError(t, err)
-	const again = "run `firstseen migrate print --roles | psql`, again after each upgrade"
+	const again = "run `firstseen migrate roles`, again after each upgrade"
 	for right, change := range map[string][2]string{
 		"select on pauses": {`revoke select on firstseen.pauses from firstseen_consumer`,
 			`grant select on firstseen.pauses to firstseen_consumer`},

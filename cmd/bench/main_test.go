@@ -119,7 +119,7 @@ func TestBenchLeavesNothingBehindAfterAnInterrupt(t *testing.T) {
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "accept: ") },
-		time.Minute, 20*time.Millisecond)
+		3*time.Minute, 20*time.Millisecond)
 	family := deduptest.Family(t, cmd.Process.Pid)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	select {

@@ -20,7 +20,7 @@ Nothing is connected to. ` + "`firstseen run --check`" + ` checks the config in 
 Exit codes: 0 printed, 2 wrong usage, or a config with faults, all of which are listed.`
 
 func newConfig() *cobra.Command {
-	var file string
+	var file, shard string
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Print the config that takes effect, its schema, or an example",
@@ -28,16 +28,14 @@ func newConfig() *cobra.Command {
 		Example: `  firstseen config example > firstseen.yaml
   firstseen config print --config firstseen.yaml
   firstseen config schema > firstseen.schema.json`,
-		Args: onlySubcommands,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&file, "config", "",
 		"config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
-	cmd.AddCommand(newConfigPrint(&file), newConfigSchema(), newConfigExample())
-	return cmd
+	cmd.PersistentFlags().StringVar(&shard, "shard", "", shardUsage)
+	return parentOf(cmd, newConfigPrint(&file, &shard), newConfigSchema(), newConfigExample())
 }
 
-func newConfigPrint(file *string) *cobra.Command {
+func newConfigPrint(file, shard *string) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "print",
@@ -54,7 +52,7 @@ Exit codes: 0 printed, 2 wrong usage, or a config with faults, all of which are 
   firstseen config print --json | jq '.origins["batch.messages"]'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			effective, err := config.LoadEffective(*file, os.Environ())
+			effective, err := config.LoadEffective(*file, config.WithShard(os.Environ(), *shard))
 			if err != nil {
 				return err
 			}

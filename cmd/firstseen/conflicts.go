@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/terminal"
-	"github.com/firstseen/firstseen/cmd/internal/view"
+	"github.com/firstseen/firstseen/consumer/view"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
@@ -29,12 +29,9 @@ func newConflicts() *cobra.Command {
 		Long:  conflictsLong,
 		Example: `  firstseen conflicts list --topic orders --since 24h
   firstseen conflicts show order-4711`,
-		Args: onlySubcommands,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	i.addFlags(cmd)
-	cmd.AddCommand(newConflictsList(i), newConflictsShow(i))
-	return cmd
+	return parentOf(cmd, newConflictsList(i), newConflictsShow(i))
 }
 
 func newConflictsList(i *inspected) *cobra.Command {
@@ -57,7 +54,7 @@ Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or conf
 				place(&c.Message), c.Message.ID.String(), strconv.Itoa(len(c.Message.Value))}
 		},
 		json: func(found []operate.ConflictCopy, next operate.Cursor) any {
-			return view.ConflictsOf(found, next, view.Whole)
+			return view.ConflictsOf(found, next, view.Look{Limit: view.Whole})
 		}})
 	return cmd
 }
@@ -90,7 +87,7 @@ Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`,
 			return i.showConflicts(ctx, cmd.OutOrStdout(), s, copies)
 		})
 	}
-	addScopeFlags(cmd, &f)
+	addScopeFlags(cmd, &f, i.handlerFlag())
 	return cmd
 }
 
@@ -103,7 +100,7 @@ func (i *inspected) showConflicts(ctx context.Context, out io.Writer, s *operate
 			return err
 		}
 		if i.json {
-			pairs.Conflicts = append(pairs.Conflicts, view.ConflictPairOf(&c, first))
+			pairs.Conflicts = append(pairs.Conflicts, view.ConflictPairOf(&c, first, view.Look{Limit: view.Whole}))
 			continue
 		}
 		if n > 0 {

@@ -10,14 +10,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/firstseen/firstseen/cmd/internal/admin"
-	"github.com/firstseen/firstseen/cmd/internal/config"
-	"github.com/firstseen/firstseen/cmd/internal/telemetry"
 	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/admin"
+	"github.com/firstseen/firstseen/consumer/service"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
@@ -26,15 +24,16 @@ import (
 // api serves the office's inbox, and gives the root of its admin API.
 func (o *office) api() string {
 	o.t.Helper()
-	cfg := config.Config{Group: "billing", Inbox: "orders-inbox", HTTP: config.HTTP{Listen: "127.0.0.1:0", Rate: 1000}}
-	server, err := admin.New(admin.Config{Live: config.Fixed(cfg), Pool: o.db.Pool})
+	around, err := service.New(service.Config{Group: "billing", Inbox: "orders-inbox", Pool: o.db.Pool,
+		Settings: service.Settings{Access: service.Access{Rate: 1000}}})
+	require.NoError(o.t, err)
+	server, err := admin.New(admin.Config{Service: around, Listen: "127.0.0.1:0"})
 	require.NoError(o.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	require.NoError(o.t, server.Start(ctx))
 	o.t.Cleanup(func() { cancel(); server.Stop() })
-	totals := func() (t handlers.Totals) { return t }
-	server.Attach(admin.Parts{Inbox: operate.Of(o.store), Status: func() (s consumer.Status) { return s },
-		Totals: totals, Window: telemetry.NewWindow(func() time.Duration { return time.Hour }, totals)})
+	around.Attach(service.Parts{Inbox: operate.Of(o.store), Status: func() (s consumer.Status) { return s },
+		Totals: func() (t handlers.Totals) { return t }})
 	return "http://" + server.Addr().String() + "/api/v1"
 }
 
@@ -115,7 +114,7 @@ func TestCommandLineAndAPIAnswerChangesTheSame(t *testing.T) {
 	requireSame(t, run("dead", "redrive", "--id", "a", "--why", "x"),
 		dead("/redrive", `{"ids":["b"],"why":"x"}`), "redrive")
 	o.add("d", dedup.Dead, dedup.Message{})
-	requireSame(t, run("dead", "discard", "--id", "c", "--why", "x"),
+	requireSame(t, run("dead", "discard", "--id", "c", "--why", "x", "--yes"),
 		dead("/discard", `{"ids":["d"],"why":"x"}`), "discard")
 	for _, again := range []string{"first", "again"} {
 		first := run("pause", "topic", "orders", "--why", "x")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -24,12 +25,14 @@ type office struct {
 	next  int64
 }
 
-func newOffice(t *testing.T) *office {
+func newOffice(t *testing.T) *office { return newOfficeOf(t, "orders-inbox") }
+
+func newOfficeOf(t *testing.T, inbox string) *office {
 	t.Helper()
 	t.Chdir(t.TempDir())
 	o := &office{t: t, db: deduptest.New(t)}
 	var err error
-	o.store, err = dedup.Open(t.Context(), o.db.Pool, dedup.Config{Inbox: "orders-inbox"})
+	o.store, err = dedup.Open(t.Context(), o.db.Pool, dedup.Config{Inbox: inbox})
 	require.NoError(t, err)
 	return o
 }
@@ -37,19 +40,25 @@ func newOffice(t *testing.T) *office {
 // add takes a message in, in the state that it is given; its ID is that of the text.
 func (o *office) add(rawID string, state dedup.State, m dedup.Message) dedup.Message {
 	o.t.Helper()
+	return o.addTo("book", rawID, state, "attempts_exhausted", m)
+}
+
+// addTo is add for a handler of another name, a message of another topic, or a dead letter of another reason.
+func (o *office) addTo(handler, rawID string, state dedup.State, reason string, m dedup.Message) dedup.Message {
+	o.t.Helper()
 	ids, err := identity.ParseIDs(rawID)
 	require.NoError(o.t, err)
-	m.ID, m.RawID, m.Topic, m.Offset = ids[0], rawID, "orders", o.next
-	if m.RawTimestamp == 0 {
+	m.ID, m.RawID, m.Topic, m.Offset = ids[0], rawID, cmp.Or(m.Topic, "orders"), o.next
+	if m.RawTimestamp == 0 && m.Timestamp.IsZero() {
 		m.Timestamp = time.Unix(1e9, 0)
 	}
 	m.Fingerprint = identity.FingerprintBytes.Of(m.Value)
 	o.next++
-	scopes, err := o.store.Scopes(o.t.Context(), []dedup.ScopeKey{{Handler: "book"}})
+	scopes, err := o.store.Scopes(o.t.Context(), []dedup.ScopeKey{{Handler: handler}})
 	require.NoError(o.t, err)
-	e := dedup.Entry{Scope: scopes[0], Message: &m, Lane: m.ID, State: state}
+	e := dedup.Entry{Scope: scopes.IDs[0], Message: &m, Lane: m.ID, State: state}
 	if state == dedup.Dead {
-		e.Attempts, e.Reason, e.Error = 10, "attempts_exhausted", "insert:\nno such account\x1b[2J"
+		e.Attempts, e.Reason, e.Error = 10, reason, "insert:\nno such account\x1b[2J"
 	}
 	tx, err := o.store.Accept(o.t.Context(), &dedup.Batch{Entries: []dedup.Entry{e}})
 	require.NoError(o.t, err)
@@ -165,7 +174,7 @@ func TestRedriveAndDiscardAskForAReasonAndACircle(t *testing.T) {
 	require.Equal(t, "1 dead letter redriven\n", stdout)
 	_, stderr = o.run(exitFailure, "dead", "redrive", "--id", "order-1", "--why", "mended")
 	require.Equal(t, "firstseen: no dead letter matches: nothing to redrive\n", stderr)
-	stdout, _ = o.run(exitOK, "dead", "discard", "--reason", "attempts_exhausted", "--why", "tests", "--json")
+	stdout, _ = o.run(exitOK, "dead", "discard", "--reason", "attempts_exhausted", "--why", "tests", "--json", "--yes")
 	require.JSONEq(t, `{"action": "discard", "messages": 2, "dry_run": false}`, stdout)
 	var n int
 	require.NoError(t, o.db.Pool.QueryRow(t.Context(), `select count(*) from firstseen.audit

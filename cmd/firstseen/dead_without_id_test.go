@@ -44,7 +44,11 @@ func TestLettersWithoutAnIDTakeEffectOnceByAReplayAndNotByARedrive(t *testing.T)
 	}
 	require.Equal(t, 20, s.deadLetters())
 	stdout, _ := s.run(exitOK, "dead", "list", "--reason", "missing_id")
-	require.Contains(t, stdout, s.topic+"/0@0")
+	require.Regexp(t, s.topic+`/0@0 .* looked for header:message-id, then header:id`, stdout)
+	stdout, _ = s.run(exitWarning, "doctor", "--only", "ids.missing,dead.waiting")
+	require.Contains(t, stdout, "`firstseen replay` the offsets: that handles them under their IDs. "+
+		"Then discard the letters; they can't be redriven.")
+	require.NotContains(t, stdout, "firstseen dead redrive")
 
 	s.settings = "id: header:order-id,"
 	start(t, s.config(s.db.DSN), "run")
@@ -52,7 +56,7 @@ func TestLettersWithoutAnIDTakeEffectOnceByAReplayAndNotByARedrive(t *testing.T)
 	require.Equal(t, 20, s.booked())
 	s.deliver(0, 21) // the producer's resend, and one behind it
 	eventually(t, func() bool { return s.booked() == 21 })
-	s.run(exitOK, "dead", "discard", "--topic", s.topic, "--reason", "missing_id", "--why", "replayed with its ID")
+	s.run(exitOK, "dead", "discard", "--topic", s.topic, "--reason", "missing_id", "--why", "replayed with its ID", "--yes")
 	require.Zero(t, s.deadLetters())
 	s.requireBookedOnce(21)
 }

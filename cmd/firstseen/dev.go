@@ -16,6 +16,10 @@ import (
 const devHelp = `Runs firstseen in front of you: an embedded Postgres and an embedded Kafka broker, a producer, and a
 consumer that you are invited to crash. There is nothing to install or to set up, and nothing is left running.
 
+It prints the address of a page at once. In a browser you see the stream there as it flows, what the balance should be
+and what it is, and there are buttons that kill the consumer, send the last messages again and make the handler fail.
+The page is for this machine only. So is the operator's page, which is linked there: it is the one of firstseen run.
+
 The producer sends account movements to a topic, keyed by account. A share of them is sent again:
 
   twins       a second copy right behind the first, in the same request
@@ -44,6 +48,10 @@ The numbers are not the consumer's own. Each is read where it can't be wrong:
 A group waits for a member that was killed until its session times out, for 12 s here. So as not to have you wait
 too, dev removes the dead member from the group as soon as its successor asks to join.
 
+With --outbox the handler books nothing: it adds each movement to an outbox, a relay sends it to a second topic, and a second
+consumer books it. All three are in the process that is killed. Then new counts what the first consumer has seen, and lag what both
+have before them.
+
 --kafka and --postgres put real ones in the place of the embedded. The topic, the group and the schemas then get
 names that nobody else has, and are listed at the end; nothing else is touched.
 
@@ -56,6 +64,7 @@ Memory stays level; Postgres' data grows by about 2 GB an hour at the default ra
 const devExamples = `  firstseen dev
   firstseen dev --for 20s --crash-every 4s
   firstseen dev --for 20s --crash-every 4s --summary json
+  firstseen dev --outbox --for 20s --crash-every 4s --rate 500
   firstseen dev --kafka localhost:9092 --postgres postgres://me@localhost/test`
 
 // newDev is the dev subcommand: a first look that checks itself.
@@ -80,11 +89,14 @@ func newDev() *cobra.Command {
 	f.Float64Var(&o.Fail, "fail", 0, "share of the handler's calls that fail; a message that failed is tried again")
 	f.StringVar(&o.Handler, "handler", devstack.HandlerPlain,
 		"plain, or hang: one message in a thousand waits for a second")
+	f.BoolVar(&o.Outbox, "outbox", false, "send each movement through an outbox to a second topic, and book it from there")
 	f.DurationVar(&o.CrashEvery, "crash-every", 0, "kill the consumer this often, on average (default: never)")
 	f.StringVar(&o.Kafka, "kafka", "", "address of a running Kafka, host:port (default: embedded)")
 	f.StringVar(&o.Postgres, "postgres", "", "connection string of a running Postgres (default: embedded)")
 	f.StringVar(&o.Data, "data", "",
 		"directory of the embedded Postgres' data, kept (default: a temporary one, removed)")
+	f.StringVar(&o.Listen, "listen", "127.0.0.1:0",
+		"address of the page, on this machine; port 0 takes a free one, and an empty text has no page")
 	f.StringVar(&summary, "summary", "text",
 		"text, or json: one last line on standard output, all else on standard error")
 	cmd.AddCommand(newDevConsumer(), newDevServers())
@@ -120,7 +132,7 @@ func runDev(cmd *cobra.Command, o devstack.Options, summary string) error {
 	return nil
 }
 
-// newDevServers is what docs/GUIDE.md stands on.
+// docs/GUIDE.md needs it.
 func newDevServers() *cobra.Command {
 	return &cobra.Command{
 		Use:   "servers",

@@ -139,6 +139,8 @@ var given = map[string]string{
 	"README.md": `create schema billing; create table billing.payments (id uuid, account text, amount numeric)`,
 	"docs/OPERATIONS.md": `create table firstseen.inbox_20260101 partition of firstseen.inbox
 		for values from ('2026-01-01 00:00+00') to ('2026-01-02 00:00+00')`,
+	"docs/OUTBOX.md": `create table orders (id text, shipped boolean)`,
+	"docs/TABLES.md": `create table orders (id bigint, tenant text, idempotency_key text)`,
 }
 
 func TestSQLOfDocsRuns(t *testing.T) {

@@ -107,7 +107,7 @@ func TestKubernetesLeavesTimeAndMemory(t *testing.T) {
 // The probes of the deployment, and what Prometheus scrapes, are paths that the program serves.
 func TestKubernetesAsksForPathsThatAreServed(t *testing.T) {
 	deployment := kubernetes(t)["Deployment"]
-	served := sourceOf(t, "cmd/internal/admin")
+	served := sourceOf(t, "consumer/service") + sourceOf(t, "consumer/admin")
 	for _, probe := range []string{"startupProbe", "livenessProbe", "readinessProbe"} {
 		path := fmt.Sprint(deployment.at("spec.template.spec.containers." + probe + ".httpGet.path"))
 		assert.Contains(t, served, path+`"`, probe)
@@ -198,20 +198,24 @@ func TestDockerfileBuilds(t *testing.T) {
 
 // compose.yaml is for those who have Docker: what they run is what the tests run.
 func TestComposeRunsTheServersThatAreTested(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root(t), "compose.yaml"))
-	require.NoError(t, err)
-	var parsed map[string]any
-	require.NoError(t, yaml.Unmarshal(text, &parsed))
+	text := readFile(t, "compose.yaml")
+	checkServers(t, text)
+	commands := regexp.MustCompile(`(?m)firstseen .*$`).FindAllString(text, -1)
+	require.NotEmpty(t, commands)
+	for _, c := range commands {
+		args, _ := programArgs(strings.Fields(c))
+		assert.NoError(t, checkCommandLine(args), c)
+	}
+}
+
+func checkServers(t *testing.T, compose string) (parsed map[string]any) {
+	t.Helper()
+	require.NoError(t, yaml.Unmarshal([]byte(compose), &parsed))
 	pom, err := os.ReadFile(filepath.Join(root(t), "consumer", "consumertest", "kafkaserver", "pom.xml"))
 	require.NoError(t, err)
 	kafka := regexp.MustCompile(`<kafka.version>(.*)</kafka.version>`).FindStringSubmatch(string(pom))
 	require.NotNil(t, kafka)
 	assert.Equal(t, "apache/kafka:"+kafka[1], object(parsed).at("services.kafka.image"))
 	assert.Equal(t, "postgres:18", object(parsed).at("services.postgres.image"))
-	commands := regexp.MustCompile(`(?m)firstseen .*$`).FindAllString(string(text), -1)
-	require.NotEmpty(t, commands)
-	for _, c := range commands {
-		args, _ := programArgs(strings.Fields(c))
-		assert.NoError(t, checkCommandLine(args), c)
-	}
+	return parsed
 }

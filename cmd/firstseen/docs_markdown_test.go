@@ -34,7 +34,7 @@ func documents(t *testing.T) []document {
 	base := root(t)
 	paths, err := filepath.Glob(filepath.Join(base, "docs", "*.md"))
 	require.NoError(t, err)
-	paths = append(paths, filepath.Join(base, "README.md"))
+	paths = append(paths, filepath.Join(base, "README.md"), filepath.Join(base, "docs", "examples", "README.md"))
 	pages := make([]document, len(paths))
 	for i, path := range paths {
 		text, err := os.ReadFile(path)

@@ -144,8 +144,9 @@ func TestGoOfDocsIsQuotedFromTheRepository(t *testing.T) {
 }
 
 func goSources(t *testing.T) (texts []string) {
-	for _, pattern := range []string{"cmd/guide/*.go", "consumer/*_test.go", "handlers/*_test.go", "dedup/*_test.go",
-		"dedup/idempotency/*_test.go"} {
+	for _, pattern := range []string{"cmd/guide/*.go", "consumer/*_test.go", "handlers/*_test.go",
+		"handlers/outbox/*_test.go", "dedup/*_test.go",
+		"dedup/idempotency/*_test.go", "dedup/online/*_test.go"} {
 		paths, err := filepath.Glob(filepath.Join(root(t), filepath.FromSlash(pattern)))
 		require.NoError(t, err)
 		for _, p := range paths {

@@ -18,7 +18,6 @@ import (
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/doctor"
 	"github.com/firstseen/firstseen/cmd/internal/terminal"
-	"github.com/firstseen/firstseen/cmd/internal/view"
 )
 
 // The exit codes of doctor beside those that all subcommands share.
@@ -44,7 +43,7 @@ A finding has one of the levels
 
 It is given the config of ` + "`firstseen run`" + `: --config, the file that FIRSTSEEN_CONFIG names, ./firstseen.yaml, and the
 environment. With --dsn it looks at that database; without any config the checks that need one are left out. The role
-firstseen_operator is enough; a member of pg_monitor sees other sessions' transactions too.
+firstseen_operator is enough; a member of pg_monitor sees other sessions' transactions too.` + overShards + `
 
 Exit codes:
   0  all is ok, or worth knowing at most
@@ -91,6 +90,11 @@ func (e *doctorCommand) run(cmd *cobra.Command) error {
 	case e.list:
 		return listChecks(cmd.OutOrStdout(), checks, e.json)
 	}
+	return e.overShards(cmd, e.json, func() error { return e.examine(cmd, checks) })
+}
+
+// examine makes the checks.
+func (e *doctorCommand) examine(cmd *cobra.Command, checks []doctor.Check) error {
 	c, err := e.readCase(cmd)
 	if err != nil {
 		return err
@@ -118,7 +122,7 @@ func (e *doctorCommand) readCase(cmd *cobra.Command) (doctor.Case, error) {
 	} else if _, err := os.Stat(config.DefaultFile); err == nil {
 		c.ConfigFile = config.DefaultFile
 	}
-	cfg, err := config.Load(e.file, os.Environ())
+	cfg, err := config.Load(e.file, e.environ())
 	if c.ConfigFile == "" && len(cfg.Kafka.Brokers) == 0 { // nothing that was meant for a whole config
 		c.DSN = cmp.Or(e.dsn, cfg.Postgres.DSN.Reveal())
 		if c.DSN == "" {
@@ -154,7 +158,7 @@ func withoutDSN(err error) error {
 
 func listChecks(out io.Writer, checks []doctor.Check, asJSON bool) error {
 	if asJSON {
-		return printJSON(out, view.ChecksOf(checks))
+		return printJSON(out, doctor.ListOf(checks))
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, c := range checks {
@@ -165,7 +169,7 @@ func listChecks(out io.Writer, checks []doctor.Check, asJSON bool) error {
 
 func (e *doctorCommand) print(out io.Writer, findings []doctor.Finding) error {
 	if e.json {
-		return printJSON(out, view.FindingsOf(findings))
+		return printJSON(out, doctor.FindingsOf(findings))
 	}
 	return printFindings(out, findings, e.all)
 }

@@ -27,7 +27,7 @@ func TestDoctorsExitCodeIsThatOfTheWorstFinding(t *testing.T) {
   info     dead.waiting: handler book: 1 dead letters wait
            -> Look at them: `+"`firstseen dead list`"+`.
   info     dead.unpublished: not checked: no config is given
-0 ok, 2 info, 0 warnings, 0 faults
+1 ok, 2 info, 0 warnings, 0 faults
 `, stdout)
 	stdout, _ = o.run(exitOK, "doctor", "--only", "schema.version", "--all")
 	require.Regexp(t, `^schema\n  ok       schema.version: the schema firstseen is at version \d+\n1 ok, 0 info, 0 warnings, 0 faults\n$`, stdout)

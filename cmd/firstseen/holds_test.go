@@ -18,17 +18,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/firstseen/firstseen/cmd/internal/admin"
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/doctor"
 	"github.com/firstseen/firstseen/cmd/internal/telemetry"
 	"github.com/firstseen/firstseen/consumer"
+	"github.com/firstseen/firstseen/consumer/admin"
+	"github.com/firstseen/firstseen/consumer/service"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/dedup/holds"
-	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -69,8 +70,8 @@ func TestEveryCodeOfAHoldIsEnteredSomewhere(t *testing.T) {
 	})
 	require.Len(t, names, len(holds.Catalogue()), "a constant without an entry, or the other way round")
 	var code strings.Builder
-	for _, dir := range []string{"handlers", "consumer", "consumer/internal/*", "cmd/firstseen",
-		"cmd/internal/retention"} {
+	for _, dir := range []string{"handlers", "handlers/outbox", "consumer", "consumer/internal/*",
+		"cmd/firstseen", "consumer/retention"} {
 		files, err := filepath.Glob(filepath.Join(root(t), dir, "*.go"))
 		require.NoError(t, err)
 		for _, f := range files {
@@ -97,6 +98,7 @@ func TestEveryCodeOfAHoldIsEnteredSomewhere(t *testing.T) {
 // waiting is a consumer with everything beside it that tells of holds.
 type waiting struct {
 	t         *testing.T
+	shop      *shop
 	log       *deduptest.Log
 	processor *handlers.Processor
 	consumer  *consumer.Consumer
@@ -105,11 +107,12 @@ type waiting struct {
 	server    *admin.Server
 }
 
-func newWaiting(t *testing.T) *waiting {
+// newWaiting starts one, whose config has some settings more.
+func newWaiting(t *testing.T, more string) *waiting {
 	s := newShop(t, booking)
-	w := &waiting{t: t, log: &deduptest.Log{}}
+	w := &waiting{t: t, shop: s, log: &deduptest.Log{}}
 	path := filepath.Join(t.TempDir(), "firstseen.yaml")
-	require.NoError(t, os.WriteFile(path, []byte(s.config(s.db.DSN)+"http: {listen: 127.0.0.1:0}\n"), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte(s.config(s.db.DSN)+"http: {listen: 127.0.0.1:0}\n"+more), 0o600))
 	var err error
 	w.cfg, err = config.Load(path, nil)
 	require.NoError(t, err)
@@ -120,19 +123,19 @@ func newWaiting(t *testing.T) *waiting {
 	w.metrics = measured.Handler
 	store, err := dedup.Open(t.Context(), s.db.Pool, w.cfg.Store())
 	require.NoError(t, err)
-	w.processor, err = newProcessor(t.Context(), w.cfg, s.db.Pool, store, "", holds.New(log), log)
+	w.processor, err = newProcessor(t.Context(), w.cfg, s.db.Pool, store, holds.New(log), log)
 	require.NoError(t, err)
 	settings, err := w.cfg.Consumer(log)
 	require.NoError(t, err)
+	settings.MeterProvider = measured.MeterProvider // the global one is that of the test that started last
 	w.consumer, err = consumer.New(settings, w.processor)
 	require.NoError(t, err)
-	live := config.Fixed(w.cfg)
-	w.server, err = admin.New(admin.Config{Live: live, Version: "v1", Pool: s.db.Pool, Logger: log})
+	around, err := surround(config.Fixed(w.cfg), s.db.Pool, nil, log)
 	require.NoError(t, err)
-	require.NoError(t, w.server.Start(t.Context()))
+	w.server, err = serve(t.Context(), w.cfg.HTTP, around, nil, log)
+	require.NoError(t, err)
 	t.Cleanup(w.server.Stop)
-	w.server.Attach(admin.Parts{Inbox: operate.Of(store), Status: w.consumer.Status, Totals: w.processor.Totals,
-		Window: telemetry.NewWindow(func() time.Duration { return time.Minute }, w.processor.Totals)})
+	around.Attach(service.PartsOf(w.consumer, w.processor))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.consumer.Run(ctx) }()
@@ -182,7 +185,7 @@ func (w *waiting) examined() string {
 // Whatever holds something shows in five places, with the reason and what to do, for as long as it lasts.
 func TestEveryHoldIsInTheLogStatusHealthMetricsAndDoctor(t *testing.T) {
 	t.Parallel()
-	w := newWaiting(t)
+	w := newWaiting(t, "")
 	kinds := []holds.Kind{holds.PartitionKind, holds.TopicKind, holds.HandlerKind, holds.GroupKind, holds.BrokerKind,
 		holds.InboxKind, holds.ReplayKind, holds.DeadTopicKind, holds.StartKind}
 	places := map[string]*holds.Place{}
@@ -237,4 +240,52 @@ func (w *waiting) logged(text, code string) bool {
 		}
 	}
 	return false
+}
+
+// lockedByHand has somebody else, who may work on the positions, lock them until the returned function is called.
+func (s *shop) lockedByHand() (unlock func()) {
+	s.t.Helper()
+	role := "repair_" + s.db.Pool.Config().ConnConfig.Database
+	s.exec(`create role ` + role + ` login superuser`)
+	conn, err := pgx.Connect(s.t.Context(), deduptest.As(s.t, s.db.DSN, role))
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() {
+		_ = conn.Close(context.Background())
+		_, _ = s.db.Pool.Exec(context.Background(), `drop role `+role)
+	})
+	_, err = conn.Exec(s.t.Context(), `begin; update firstseen.positions set owner = 'me'`)
+	require.NoError(s.t, err)
+	return func() {
+		_, err := conn.Exec(s.t.Context(), `rollback`)
+		require.NoError(s.t, err, "the session was left alone")
+	}
+}
+
+// Not one that a test enters: from Postgres' lock to all five places, and back.
+func TestAPositionThatSomebodyHasLockedIsToldWithWhoItIs(t *testing.T) {
+	t.Parallel()
+	w := newWaiting(t, "timeouts: {postgres: 2s}\n")
+	w.shop.produce(0, 10)
+	eventually(t, func() bool { return w.shop.booked() == 10 })
+	unlock := w.shop.lockedByHand()
+	w.shop.produce(10, 20)
+	const by = "of repair_"
+	eventually(t, func() bool {
+		return slices.ContainsFunc(w.consumer.Status().Partitions,
+			func(p consumer.PartitionStatus) bool { return p.Held == consumer.HeldLocked })
+	})
+	eventually(t, func() bool { return w.logged(by, holds.Locked) })
+	eventually(t, func() bool {
+		found := w.examined()
+		return strings.Contains(found, holds.Locked) && strings.Contains(found, by)
+	})
+	api := w.get("/api/v1/status")
+	require.Contains(t, api, `"held":"`+holds.Locked+`"`)
+	require.Contains(t, api, by)
+	require.Regexp(t, `held: partition .*\(`+holds.Locked+`\)`, w.get("/healthz"))
+	require.Regexp(t, `(?m)^firstseen_holds\{.*firstseen_reason="`+holds.Locked+`".*\} [12]$`, w.scrape())
+	unlock()
+	eventually(t, func() bool { return w.shop.booked() == 20 })
+	eventually(t, func() bool { return w.logged("goes on again", holds.Locked) })
+	eventually(t, func() bool { return !strings.Contains(w.examined(), holds.Locked) })
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/terminal"
+	"github.com/firstseen/firstseen/consumer/view"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
@@ -30,12 +31,9 @@ func newInbox() *cobra.Command {
 		Long:  inboxLong,
 		Example: `  firstseen inbox list --status failed --handler book
   firstseen inbox show order-4711`,
-		Args: onlySubcommands,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	i.addFlags(cmd)
-	cmd.AddCommand(newInboxList(i), newInboxShow(i))
-	return cmd
+	return parentOf(cmd, newInboxList(i), newInboxShow(i), newInboxErrors(i))
 }
 
 type statusFlag operate.Status
@@ -72,7 +70,7 @@ Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or conf
 	}
 	cmd.Flags().Var(&status, "status", "which messages: "+statusNames())
 	addList(cmd, i, true, lister[operate.Listed]{what: "messages of that status",
-		columns: []string{"RECEIVED (UTC)", "STATUS", "HANDLER", "MESSAGE", "ID", "ATTEMPTS",
+		columns: []string{"RECEIVED (UTC)", "STATUS", strings.ToUpper(i.handlerFlag()), "MESSAGE", "ID", "ATTEMPTS",
 			"DUE (UTC)", "REASON", "ERROR"},
 		find: func(ctx context.Context, s *operate.Inbox, f operate.Filter, after operate.Cursor,
 			limit int) ([]operate.Listed, operate.Cursor, error) {
@@ -91,7 +89,7 @@ Exit codes: 0 listed, even if there are none, 1 it failed, 2 wrong usage or conf
 				shownHandler(m.Handler, &m.Message), place(&m.Message), shownID(&m.Message), strconv.Itoa(m.Attempts),
 				due, terminal.Brief(m.Reason, 40), terminal.Brief(m.Error, 70)}
 		},
-		json: messagesJSON})
+		json: i.messagesJSON})
 	return cmd
 }
 
@@ -106,4 +104,53 @@ Exit codes: 0 shown, 1 it failed or there is none, 2 wrong usage or config.`
 	cmd.Example = `  firstseen inbox show order-4711
   firstseen inbox show order-4711 --json | jq -r '.messages[0].content.value | .base64 // (.text | @base64)' | base64 -d`
 	return cmd
+}
+
+func newInboxErrors(i *inspected) *cobra.Command {
+	var handler string
+	cmd := &cobra.Command{
+		Use:   "errors",
+		Short: "Count what waits, by error",
+		Long: `Count lanes, the queues of keys, by handler and by what the message has failed with that each waits for, the most first; and say
+when the first of them is tried next. Errors that differ in numbers only are one, with # for them. Of each handler the
+10,000 lanes are looked at that are due first.
+
+Exit codes: 0 counted, even if there are none, 1 it failed, 2 wrong usage or config.`,
+		Args: noArgs,
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error {
+			groups, more, err := s.LaneGroups(ctx, handler)
+			if err != nil {
+				return err
+			}
+			return i.reportErrors(cmd, s.Name(), "lanes", groups, more)
+		})
+	}
+	cmd.Flags().StringVar(&handler, i.handlerFlag(), "", "`name` of the "+i.handlerFlag())
+	return cmd
+}
+
+// reportErrors prints groups by their errors.
+func (i *inspected) reportErrors(cmd *cobra.Command, inbox, what string, groups []operate.ErrorGroup, more bool) error {
+	out := cmd.OutOrStdout()
+	if i.json {
+		return printJSON(out, view.ErrorGroupsOf(groups, more, "", nil))
+	}
+	l := lister[operate.ErrorGroup]{what: what, columns: []string{"COUNT", strings.ToUpper(i.handlerFlag()), "REASON",
+		"OLDEST (UTC)", "NEXT TRY (UTC)", "EXAMPLE", "ERROR"}, row: groupRow}
+	err := l.print(cmd, inbox, groups, "")
+	if err == nil && more {
+		_, err = fmt.Fprintln(out, "there are more than were looked at")
+	}
+	return err
+}
+
+func groupRow(g *operate.ErrorGroup) []string {
+	next := ""
+	if !g.NextAt.IsZero() {
+		next = g.NextAt.UTC().Format(time.DateTime)
+	}
+	return []string{terminal.Grouped(int64(g.Count)), terminal.Brief(g.Handler, 40), terminal.Brief(g.Reason, 40),
+		g.OldestAt.UTC().Format(time.DateTime), next, g.Example.String(), terminal.Brief(g.Error, 70)}
 }

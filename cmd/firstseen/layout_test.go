@@ -14,32 +14,47 @@ import (
 
 const module = "github.com/firstseen/firstseen/"
 
-// rooms are the module's layers from the bottom up: a package may import those below its own layer, and its own.
-var rooms = []string{"migrations", "dedup", "handlers", "consumer", "cmd"}
+// rooms are the module's layers from the bottom up: a package may import those below its own layer, and its own, and
+// dedup/failure, which lies below all.
+var rooms = []string{"migrations", "dedup", "handlers", "consumer", "cmd", "docs"}
 
 // reserved says where a dependency may be imported; each place is a package's path or the start of one.
 var reserved = map[string][]string{
 	"github.com/segmentio/kafka-go":      {"consumer", "handlers/outbox", "cmd/internal", "cmd/guide"},
 	"github.com/twmb/franz-go":           {"consumer", "handlers/outbox", "cmd/internal", "cmd/guide"},
-	"github.com/twmb/franz-go/pkg/kfake": {"consumer/consumertest", "cmd/internal/devstack"},
+	"github.com/twmb/franz-go/pkg/sr":    {"handlers/schemas"},
+	"github.com/twmb/franz-go/pkg/kfake": {"consumer/consumertest", "consumer/crashtest", "cmd/internal/devstack"},
+	"golang.org/x/oauth2":                {"consumer/oauthbearer"},
+	"github.com/aws":                     {"consumer/mskiam"},
 	"go.opentelemetry.io/otel/sdk":       {"cmd/internal/telemetry"},
 	"go.opentelemetry.io/otel/exporters": {"cmd/internal/telemetry"},
 	"github.com/pressly/goose":           {"migrations"},
 	"github.com/fergusstrange":           {"dedup/deduptest"},
 	"github.com/spf13/cobra":             {"cmd/firstseen", "cmd/bench"},
-	"github.com/danielgtaylor/huma":      {"cmd/internal/admin"}, // what it takes it has for the whole process
+	"github.com/danielgtaylor/huma":      {"consumer/admin"}, // its variables are the whole process's: see there
 	"go.yaml.in/yaml":                    {"cmd/internal/config"},
 	"github.com/go-viper/mapstructure":   {"cmd/internal/config"},
 	"github.com/stretchr/testify":        {},
-	module + "dedup/deduptest": {"dedup/deduptest", "consumer/consumertest", "cmd/internal/devstack",
-		"cmd/internal/bench", "cmd/mutants"},
-	module + "consumer/consumertest": {"consumer/consumertest", "cmd/internal/bench"},
+	"github.com/chromedp":                {"consumer/consumertest/chromium"},
+	"google.golang.org/protobuf":         {"handlers/protocodec", "handlers/schemas"},
+	"github.com/twmb/avro":               {"handlers/avrocodec", "handlers/schemas"},
+	module + "dedup/deduptest": {"dedup/deduptest", "consumer/consumertest", "consumer/crashtest",
+		"cmd/internal/devstack", "cmd/internal/bench", "cmd/mutants"},
+	module + "consumer/mskiam":                {"cmd/internal/config"},
+	module + "handlers/handlertest":           {},
+	module + "handlers/protocodec":            {"handlers/schemas"},
+	module + "handlers/schemas":               {"cmd/internal/config"},
+	module + "handlers/avrocodec":             {},
+	module + "consumer/consumertest":          {"consumer/consumertest", "cmd/internal/bench"},
+	module + "consumer/consumertest/chromium": {},
 }
 
 // strangers are what a package must not import, though it lies below.
 var strangers = map[string][]string{
-	"dedup/identity":        {"github.com/jackc/pgx", module + "migrations"},
-	"cmd/internal/httpjson": {module},
+	"dedup/identity": {"github.com/jackc/pgx", module + "migrations"},
+	"dedup/request":  {"github.com/jackc/pgx", module},
+	"dedup/failure":  {module},
+	"dedup/httpjson": {module},
 }
 
 func TestPackagesImportOnlyWhatLiesBelowThem(t *testing.T) {
@@ -64,6 +79,9 @@ func checkLayer(t *testing.T, from, imported string) {
 }
 
 func layer(path string) int {
+	if path == "dedup/failure" {
+		return 0
+	}
 	room, _, _ := strings.Cut(path, "/")
 	return slices.Index(rooms, room)
 }
@@ -86,12 +104,12 @@ func checkReserved(t *testing.T, from, imported string) {
 }
 
 // What measures, tries or shows is no part of the program that users run.
-func TestProgramLinksNeitherBenchNorTestKitsButForTheDemo(t *testing.T) {
+func TestProgramLinksNeitherBenchNorTestKitsButForTheDemoAndTheCrashTest(t *testing.T) {
 	linked := linkedBy(t, "cmd/firstseen")
 	for path := range linked {
 		require.NotContains(t, path, "bench")
 		require.NotContains(t, path, "consumertest")
-		require.NotEqual(t, "dedup/deduptest", path, "only pgserver and child, which the demo starts Postgres with")
+		require.NotEqual(t, "dedup/deduptest", path, "only pgserver and child, which the demo and the crash test start Postgres with")
 	}
 	require.Contains(t, linked, "cmd/internal/devstack")
 }
@@ -104,6 +122,30 @@ func TestIdempotencyLinksNeitherKafkaNorACommandLine(t *testing.T) {
 		for imported := range linked {
 			for _, stranger := range []string{"kafka-go", "franz-go", "cobra", "handlers", "consumer"} {
 				require.NotContains(t, imported, stranger)
+			}
+		}
+	}
+}
+
+// Nor does who takes messages in by HTTP, nor what writes the document: only its tests have that.
+func TestIngressLinksNeitherKafkaNorACommandLine(t *testing.T) {
+	for imported := range linkedBy(t, "handlers/ingress") {
+		for _, stranger := range []string{"kafka-go", "franz-go", "cobra", "huma", "consumer", "cmd/"} {
+			require.NotContains(t, imported, stranger)
+		}
+	}
+}
+
+// Who has probes, metrics and retention in a program takes in no command line, no config and no API; and with the API no
+// more than that.
+func TestWhatIsAroundAConsumerLinksNoCommandLine(t *testing.T) {
+	for path, strangers := range map[string][]string{
+		"consumer/service": {"cobra", "koanf", "yaml", "mapstructure", "huma", "otel/sdk", "otel/exporters", "cmd/"},
+		"consumer/admin":   {"cobra", "koanf", "yaml", "mapstructure", "otel/sdk", "otel/exporters", "cmd/"},
+	} {
+		for imported := range linkedBy(t, path) {
+			for _, stranger := range strangers {
+				require.NotContains(t, imported, stranger, path)
 			}
 		}
 	}

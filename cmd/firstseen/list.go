@@ -11,15 +11,16 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"github.com/firstseen/firstseen/cmd/internal/argtext"
+	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/terminal"
-	"github.com/firstseen/firstseen/cmd/internal/view"
+	"github.com/firstseen/firstseen/consumer/view"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/argtext"
 	"github.com/firstseen/firstseen/dedup/identity"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
-// lister is what a list subcommand lists, in pages, newest first.
+// lister lists things in pages, newest first.
 type lister[T any] struct {
 	what    string
 	columns []string
@@ -52,7 +53,7 @@ func addList[T any](cmd *cobra.Command, i *inspected, withReason bool, l lister[
 			return l.print(cmd, s.Name(), found, next)
 		})
 	}
-	f.addFlags(cmd, withReason)
+	f.addFlags(cmd, withReason, i.handlerFlag())
 	p.addFlags(cmd)
 }
 
@@ -102,10 +103,10 @@ type filterFlags struct {
 	ids          []string
 }
 
-func (f *filterFlags) addFlags(cmd *cobra.Command, withReason bool) {
+func (f *filterFlags) addFlags(cmd *cobra.Command, withReason bool, handler string) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.filter.Topic, "topic", "", "`name` of the topic")
-	addScopeFlags(cmd, &f.filter)
+	addScopeFlags(cmd, &f.filter, handler)
 	if withReason {
 		flags.StringVar(&f.filter.Reason, "reason", "", "`code` of the failure, as list shows it")
 	}
@@ -118,7 +119,7 @@ func (f *filterFlags) addFlags(cmd *cobra.Command, withReason bool) {
 
 // read gives the filter, and whether it narrows anything.
 func (f *filterFlags) read(cmd *cobra.Command) (filter operate.Filter, narrow bool, err error) {
-	for _, name := range []string{"topic", "handler", "tenant", "reason", "key", "since", "until", "id"} {
+	for _, name := range []string{"topic", "handler", "destination", "tenant", "reason", "key", "since", "until", "id"} {
 		narrow = narrow || cmd.Flags().Changed(name)
 	}
 	filter = f.filter
@@ -151,8 +152,21 @@ func parseIDs(cmd *cobra.Command, given []string) (ids []uuid.UUID, err error) {
 // parseTime reads a time, or a duration before now. Times without a zone are UTC, as they are printed.
 func parseTime(text string, now time.Time) (time.Time, error) { return argtext.Time(text, now) }
 
-func messagesJSON(found []operate.Listed, next operate.Cursor) any {
-	return view.MessagesOf(found, next, view.Whole)
+// messagesJSON decodes values where the config has a registry.
+func (i *inspected) messagesJSON(found []operate.Listed, next operate.Cursor) any {
+	decode, done := i.decode()
+	defer done()
+	return view.MessagesOf(found, next, view.Look{Limit: view.Whole, Decode: decode})
+}
+
+// decode decodes values as the config says, which need not be without faults for that.
+func (i *inspected) decode() (decode view.Decode, done func()) {
+	c, _ := config.Load(i.file, i.environ())
+	formats, registry, err := c.Formats()
+	if err != nil || registry == nil {
+		return nil, func() {}
+	}
+	return view.By(context.Background(), formats), registry.Close
 }
 
 // shownHandler is a handler and, where there is one, the tenant, short enough for a table.

@@ -3,10 +3,12 @@
 //	firstseen run       consume, with Postgres functions as handlers
 //	firstseen migrate   make, change or look at the schema in Postgres
 //	firstseen dead      look at dead letters, redrive and discard them
+//	firstseen jobs      look at jobs on many dead letters, and cancel them
 //	firstseen config    print the config that takes effect, its schema, or an example
 //	firstseen conflicts look at messages that came under a known ID with another content
 //	firstseen explain   what became of a message, and why
 //	firstseen inbox     look at messages by what has become of them
+//	firstseen outbox    look at messages that are sent, redrive, discard and pause
 //	firstseen status    where the consumers stand, what waits, and what is paused
 //	firstseen pause     pause a topic, a partition or a handler
 //	firstseen resume    resume what was paused
@@ -16,15 +18,17 @@
 //	firstseen doctor    find out what is wrong, and what to do
 //	firstseen offsets   where the group stands in its topics; move it
 //	firstseen replay    read a part of a topic again
+//	firstseen ui        serve the operator's page on this machine
+//	firstseen crashtest prove handlers: kills and crashes must leave the same rows
 //	firstseen dev       a broker and a Postgres to try it on, with nothing to install
 //	firstseen version   what this binary is
 //
-// Each has its --help. Errors are one line on standard error; exit codes are 0 for a clean end, 1 for a failure, 2 for
-// wrong usage or a wrong config.
+// and, for whoever packages it, completion and man. Each has its --help. Errors are one line on standard error; exit
+// codes are 0 for a clean end, 1 for a failure, 2 for wrong usage or a wrong config.
 //
 // Files: main.go has what all commands share; inspect.go, list.go and show.go what those share that look into an
-// inbox; process.go what those share that process messages. Each command is in the file of its name, and in those that
-// begin with it. How things are shown at a terminal is cmd/internal/terminal.
+// inbox; process.go what those share that process messages; confirm.go how what can't be taken back asks. Each command
+// is in the file of its name, and in those that begin with it. How things are shown at a terminal is cmd/internal/terminal.
 package main
 
 import (
@@ -82,8 +86,6 @@ Exit codes:
 		Example: `  firstseen dev                                # try it, with nothing to install
   firstseen migrate up --config firstseen.yaml # make the schema
   firstseen run --config firstseen.yaml        # consume`,
-		Args:          onlySubcommands,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceUsage:  true,
 		SilenceErrors: true,
 
@@ -92,11 +94,11 @@ Exit codes:
 		SuggestionsMinimumDistance: 2,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.Version, _ = builtFrom()
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, "%v", err) })
-	root.AddCommand(newRun(), newConfig(), newMigrate(), newDead(), newConflicts(), newExplain(),
-		newInbox(), newStatus(), newDoctor(), newOffsets(), newPause(), newReplay(), newResume(), newRerun(),
-		newRetention(), newSize(), newDev(), newVersion())
-	return root
+	return parentOf(root, newRun(), newConfig(), newMigrate(), newDead(), newJobs(), newConflicts(), newExplain(),
+		newInbox(), newStatus(), newDoctor(), newOffsets(), newPause(), newReplay(), newResume(), newRerun(), newOutbox(),
+		newRetention(), newSize(), newCrashtest(), newUI(), newDev(), newVersion(), newMan())
 }
 
 type usageError struct{ text string }
@@ -118,7 +120,15 @@ func refuseEmpty(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// onlySubcommands is for commands that are no more than the parent of others.
+// parentOf makes a command no more than the parent of others: by itself it shows its help.
+func parentOf(cmd *cobra.Command, others ...*cobra.Command) *cobra.Command {
+	cmd.Args = onlySubcommands
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(others...)
+	return cmd
+}
+
+// onlySubcommands refuses arguments.
 func onlySubcommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -8,12 +8,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/migrations"
-	"github.com/firstseen/firstseen/migrations/dial"
 )
 
 // exitOtherVersion is status's code for a schema that is not the one that this build needs.
@@ -34,12 +31,12 @@ Exit codes: 0 the schema is at the version that this build needs, 1 it can't be 
 }
 
 func status(ctx context.Context, out io.Writer, dsn string, cfg migrations.Config) error {
-	found, err := schemaVersion(ctx, dsn, cfg.Schema)
+	found, there, err := migrations.Version(ctx, dsn, cfg)
 	if err != nil {
 		return err
 	}
 	var steps []migrations.Step
-	if found != nil { // to ask for the steps where there is no schema would make one
+	if there {
 		if steps, err = migrations.Status(ctx, dsn, cfg); err != nil {
 			return err
 		}
@@ -71,42 +68,18 @@ func printStatus(out io.Writer, steps []migrations.Step) error {
 	return table.Flush()
 }
 
-func verdict(schema string, found *int64) (text string, current bool) {
+func verdict(schema string, found int64) (text string, current bool) {
 	need := migrations.Latest()
 	switch {
-	case found == nil || *found == 0:
+	case found == 0:
 		return fmt.Sprintf("schema %s is not there, and this build needs version %d: "+
 			"run `firstseen migrate up`", schema, need), false
-	case *found < need:
+	case found < need:
 		return fmt.Sprintf("schema %s is at version %d, and this build needs %d: run `firstseen migrate up`",
-			schema, *found, need), false
-	case *found > need:
+			schema, found, need), false
+	case found > need:
 		return fmt.Sprintf("schema %s is at version %d, newer than the %d that this build knows: run a newer build",
-			schema, *found, need), false
+			schema, found, need), false
 	}
 	return fmt.Sprintf("schema %s is at version %d, which this build needs", schema, need), true
-}
-
-// schemaVersion reads the schema's version and changes nothing. Nil means that there is no table of versions.
-func schemaVersion(ctx context.Context, dsn, schema string) (*int64, error) {
-	conf, err := pgx.ParseConfig(dsn)
-	if err != nil {
-		return nil, err
-	}
-	dial.Prepare(&conf.Config, 0)
-	conn, err := pgx.ConnectConfig(ctx, conf)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	var version int64
-	err = conn.QueryRow(ctx, `select coalesce(max(version_id) filter (where is_applied), 0) from `+
-		pgx.Identifier{schema, migrations.VersionTable}.Sanitize(), pgx.QueryExecModeExec).Scan(&version)
-	if failure.NoTable(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read version of schema %s: %w", schema, err)
-	}
-	return &version, nil
 }

@@ -43,23 +43,23 @@ func TestMigrateUpStatusAndDown(t *testing.T) {
 	_, err = pool.Exec(t.Context(), `insert into seen.audit (actor, action, why, inbox, subject) values ('eve', 'pause', 'night', 'shop', 'topic orders')`)
 	require.NoError(t, err)
 	migrate(exitOK, "down", "--to", "4")
-	stdout, stderr = migrate(exitFailure, "down", "--to", "1")
+	stdout, stderr = migrate(exitUsage, "down", "--to", "1")
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "version 1 can't keep 1 of the audit's entries")
-	stdout, _ = migrate(exitOK, "down", "--to", "1", "--"+auditConfirmation)
+	stdout, _ = migrate(exitOK, "down", "--to", "1", "--yes")
 	require.Contains(t, stdout, "taken back 00002_functions\nschema seen is at version 1\n")
 	stdout, stderr = migrate(exitOtherVersion, "status")
 	require.Regexp(t, `(?m)^2 +00002_functions +pending$`, stdout)
 	require.Contains(t, stderr, "is at version 1, and this build needs")
 	migrate(exitFailure, "down", "--to", "1")
 	_, stderr = migrate(exitUsage, "down", "--to", "0")
-	require.Contains(t, stderr, "all message IDs ever seen would be lost")
-	migrate(exitOK, "down", "--to", "0", "--"+confirmation)
+	require.Contains(t, stderr, "0 message IDs, all that were ever seen, would be lost")
+	migrate(exitOK, "down", "--to", "0", "--yes")
 	_, stderr = migrate(exitOtherVersion, "status")
 	require.Contains(t, stderr, "schema seen is not there")
 }
 
-// The confirmation is asked for below the step that makes message_dedup.
+// It asks below the step that makes message_dedup.
 func TestFirstStepIsTheOneThatKeepsTheMessageIDs(t *testing.T) {
 	for version := range migrations.Latest() + 1 {
 		steps, err := migrations.PrintFrom(migrations.Config{}, version)
@@ -107,6 +107,34 @@ func TestPrintedSQLMakesTheSchemaThatRunWants(t *testing.T) {
 	require.NotContains(t, rest, "create table firstseen.schema_version")
 	require.NotContains(t, rest, "values (1, true)")
 	require.Contains(t, rest, "values (2, true)")
+}
+
+func TestMigrateUpAndRoles(t *testing.T) {
+	t.Chdir(t.TempDir())
+	dsn := deduptest.NewDatabase(t)
+	_, stderr, code := command(t, "migrate", "roles", "--dsn", dsn)
+	require.Equal(t, exitFailure, code)
+	require.Contains(t, stderr, "run `firstseen migrate up` of this build first")
+	stdout, stderr, code := command(t, "migrate", "up", "--roles", "--dsn", dsn, "--schema", "seen")
+	require.Equal(t, exitOK, code, stderr)
+	require.Contains(t, stdout, "applied 00001_inbox\n")
+	require.Regexp(t, `(?m)^schema seen is at version \d+\n(made role firstseen_\w+\n)*the roles have their rights in schema seen\n$`, stdout)
+
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(t.Context()) }()
+	may := func() (may bool) {
+		require.NoError(t, conn.QueryRow(t.Context(),
+			`select has_table_privilege('firstseen_consumer', 'seen.inbox', 'insert')`).Scan(&may))
+		return may
+	}
+	require.True(t, may())
+	_, err = conn.Exec(t.Context(), `revoke insert on seen.inbox from firstseen_consumer`)
+	require.NoError(t, err)
+	stdout, stderr, code = command(t, "migrate", "roles", "--dsn", dsn, "--schema", "seen")
+	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, "the roles have their rights in schema seen\n", stdout)
+	require.True(t, may())
 }
 
 func hasSchema(t *testing.T, dsn, schema string) (there bool) {

@@ -18,9 +18,9 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/terminal"
-	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/cluster"
+	"github.com/firstseen/firstseen/consumer/view"
 	"github.com/firstseen/firstseen/dedup"
 )
 
@@ -29,17 +29,25 @@ const offsetsLong = `Look at where the group of the config stands in its topics,
   show    positions in Postgres, offsets in Kafka, and who reads each partition
   reset   have a group that has no members go on somewhere else
 
-To have messages handled that were read long ago there is no need to move a group: see ` + "`firstseen replay`." + clusterHelp
+To have messages handled that were read long ago there is no need to move a group: see ` + "`firstseen replay`." + groupHelp
 
 const clusterHelp = `
 
 The cluster, the group and the database are those of the config of ` + "`firstseen run`" + `: --config, the file that
 FIRSTSEEN_CONFIG names, ./firstseen.yaml, and the environment.`
 
-// clusterOf is a config's group, for commands that look at Kafka and Postgres both.
+const groupHelp = clusterHelp + ` For a program with handlers of its own, which has no such
+config, say --brokers, --group and --dsn. What it takes to reach them, TLS say, may stand in a config that has no topics, or
+in the environment.`
+
+// clusterOf is a group, for commands that look at Kafka and Postgres both: a config's, or that of a program with handlers
+// of its own.
 type clusterOf struct {
-	file, dsn string
-	json      bool
+	file  string
+	given config.Given
+	dsn   string
+	shard string
+	json  bool
 }
 
 func (c *clusterOf) addFlags(cmd *cobra.Command) {
@@ -48,12 +56,24 @@ func (c *clusterOf) addFlags(cmd *cobra.Command) {
 		"config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
 	flags.StringVar(&c.dsn, "dsn", "", "connection `string`, instead of the config's; the role firstseen_operator is "+
 		"enough")
+	flags.StringVar(&c.shard, "shard", "", shardUsage)
 	flags.BoolVar(&c.json, "json", false, "print JSON")
 }
 
-// config is the group's, with --dsn in place of its connection string.
+// addGroupFlags are for a group that no config has.
+func (c *clusterOf) addGroupFlags(cmd *cobra.Command) {
+	flags := cmd.PersistentFlags()
+	flags.StringSliceVar(&c.given.Brokers, "brokers", nil, "`addresses` of brokers, host:port, instead of the config's")
+	flags.StringVar(&c.given.Group, "group", "", "`name` of the consumer group, instead of the config's")
+	flags.StringSliceVar(&c.given.Topics, "topics", nil, "`names` of its topics, instead of the config's")
+	flags.StringVar(&c.given.Inbox, "inbox", "", "`name` of its inbox (default: the config's, or the group's name)")
+	flags.StringVar(&c.given.Schema, "schema", "", "`name` of the Postgres schema, instead of the config's")
+}
+
+// config is the group's, with what the flags say in place of what it says.
 func (c *clusterOf) config() (*config.Live, error) {
-	return config.FollowOn(config.Secret(c.dsn), c.file, os.Environ())
+	c.given.DSN = config.Secret(c.dsn)
+	return config.FollowOn(c.given, c.file, config.WithShard(os.Environ(), c.shard))
 }
 
 // with runs do on the group's cluster and inbox, until it is done or a signal comes.
@@ -66,16 +86,11 @@ func (c *clusterOf) with(cmd *cobra.Command, do func(context.Context, config.Con
 	cfg := live.Load()
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	conf, err := cfg.Pool()
+	pool, err := openPool(ctx, cfg, func(c *pgxpool.Config) { c.MaxConns = 2 })
 	if err != nil {
 		return err
 	}
-	conf.MaxConns = 2
-	pool, err := pgxpool.NewWithConfig(ctx, conf)
-	if err != nil {
-		return err
-	}
-	defer closePool(pool)
+	defer dedup.ClosePool(pool)
 	store, err := dedup.Attach(ctx, pool, cfg.Store())
 	if err != nil {
 		return err
@@ -89,12 +104,12 @@ func (c *clusterOf) with(cmd *cobra.Command, do func(context.Context, config.Con
 		return err
 	}
 	defer cluster.Close()
-	return do(ctx, cfg, cluster, store)
+	return sayRole(do(ctx, cfg, cluster, store), pool.Config().ConnConfig.User)
 }
 
 // newCluster asks the brokers that the consumer would.
 func newCluster(s consumer.Config) (*cluster.Cluster, error) {
-	return cluster.New(cluster.Config{Connection: s.Connection, Logger: s.Logger})
+	return cluster.New(cluster.Config{Connection: s.Connection, Home: s.Home, Logger: s.Logger})
 }
 
 func newOffsets() *cobra.Command {
@@ -104,13 +119,12 @@ func newOffsets() *cobra.Command {
 		Short: "Look at where the group stands, and move it",
 		Long:  offsetsLong,
 		Example: `  firstseen offsets show
+  firstseen offsets show orders --brokers kafka-1:9092 --group billing --dsn "$POSTGRES"
   firstseen offsets reset orders --to 2h-ago --dry-run`,
-		Args: onlySubcommands,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	c.addFlags(cmd)
-	cmd.AddCommand(newOffsetsShow(c), newOffsetsReset(c))
-	return cmd
+	c.addGroupFlags(cmd)
+	return parentOf(cmd, newOffsetsShow(c), newOffsetsReset(c))
 }
 
 func newOffsetsShow(c *clusterOf) *cobra.Command {
@@ -137,18 +151,27 @@ Exit codes: 0 shown, 1 it failed, or a topic does not exist or is denied, and th
 		RunE: func(cmd *cobra.Command, topics []string) error {
 			return c.with(cmd, func(ctx context.Context, cfg config.Config, cluster *cluster.Cluster,
 				store *dedup.Store) error {
-				s, failed := cluster.Standing(ctx, store, cfg.Group, orAll(topics, cfg))
+				if len(topics) == 0 && len(cfg.Topics) == 0 {
+					return usage(cmd, "name topics, or give --topics: there is no config that has some")
+				}
+				topics, err := orAll(ctx, topics, cfg, cluster)
+				if err != nil {
+					return err
+				}
+				s, failed := cluster.Standing(ctx, store, cfg.Group, topics)
 				if failed != nil && len(s.Partitions) == 0 {
 					return failed
 				}
 				out := cmd.OutOrStdout()
-				var err error
 				if c.json {
 					err = printJSON(out, view.StandingOf(cfg.Group, &s))
 				} else {
 					err = printStanding(out, cfg.Group, &s)
 				}
-				return cmp.Or(err, failed, missingTopic(orAll(topics, cfg), &s))
+				if !cfg.Postgres.Home().Alone() { // a topic may have no partition that is at home here
+					return cmp.Or(err, failed)
+				}
+				return cmp.Or(err, failed, missingTopic(topics, &s))
 			})
 		},
 	}
@@ -162,10 +185,6 @@ func missingTopic(asked []string, s *cluster.Standing) error {
 		}
 	}
 	return nil
-}
-
-func topicNames(cfg config.Config) []string {
-	return mapped(cfg.Topics, func(t config.Topic) string { return t.Name })
 }
 
 func printStanding(out io.Writer, group string, s *cluster.Standing) error {
@@ -198,10 +217,22 @@ func ownerText(p *cluster.PartitionStanding) string {
 	return "-"
 }
 
-// orAll is the topics that were given, or all of the config.
-func orAll(topics []string, cfg config.Config) []string {
+// orAll is the topics that were given, or all that the config reads of those in the cluster.
+func orAll(ctx context.Context, topics []string, cfg config.Config, cluster *cluster.Cluster) ([]string, error) {
 	if len(topics) > 0 {
-		return topics
+		return topics, nil
 	}
-	return topicNames(cfg)
+	var all []string
+	if patterns := cfg.Patterns(); len(patterns) > 0 {
+		var err error
+		if all, err = cluster.TopicNames(ctx); err != nil {
+			return nil, err
+		}
+		topics = cfg.ReadOf(all)
+		if len(topics) == 0 {
+			return nil, fmt.Errorf("no topic of the cluster matches %s", strings.Join(patterns, ", nor "))
+		}
+		return topics, nil
+	}
+	return cfg.ReadOf(nil), nil
 }

@@ -11,9 +11,9 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/terminal"
-	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/consumer/cluster"
 	"github.com/firstseen/firstseen/consumer/replay"
+	"github.com/firstseen/firstseen/consumer/view"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
@@ -30,17 +30,18 @@ refused, with who it is.
   2026-03-01T04:05:06Z the first message at or after a time; UTC where no zone is given
 
 Going back is safe: what was seen is a duplicate and has no effect again. Going forward SKIPS messages: no handler ever
-sees those between, and nothing remembers them. How many it is, is printed before anything is done.
+sees those between, and nothing remembers them. How many it is, is printed, and it asks: give --yes, or type the number at a
+terminal.
 
 Both places are moved: first the positions in Postgres, in one transaction with a note in the table audit, then the offsets
 in Kafka. The group goes on at the lower of the two, so that nothing is skipped where this was killed in between; give the
 command again then. (Where the config has on_postgres_behind: committed, it goes on at the committed offset.) A process that
 hangs and comes back later finds itself fenced.
 
-With --json one object: group, topic, dry_run, partitions with next_offset, committed_offset, from, to, skipped and again.` + clusterHelp + `
+With --json one object: group, topic, dry_run, partitions with next_offset, committed_offset, from, to, skipped and again.` + groupHelp + `
 The database's role firstseen_consumer may not do this; give a login with the role firstseen_operator by --dsn.
 
-Exit codes: 0 done, or printed with --dry-run, 1 it failed or the group has members, 2 wrong usage or config.`
+Exit codes: 0 done, or printed with --dry-run, 1 it failed or the group has members, 2 wrong usage or config, or not confirmed.`
 
 // reset is the command line of offsets reset.
 type reset struct {
@@ -48,6 +49,7 @@ type reset struct {
 	to         string
 	partitions []int32
 	dry        bool
+	confirm    confirmation
 	by         operate.By
 }
 
@@ -59,7 +61,7 @@ func newOffsetsReset(c *clusterOf) *cobra.Command {
 		Long:  offsetsResetLong,
 		Example: `  firstseen offsets reset orders --to 2h-ago --dry-run
   firstseen offsets reset orders --to earliest --why "restored the shop's tables, incident 482"
-  firstseen offsets reset orders --to 4711 --partitions 3 --why "poisoned range, agreed with sales"`,
+  firstseen offsets reset orders --to 4711 --partitions 3 --why "poisoned range, agreed with sales" --yes`,
 		Args: oneTopic,
 		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd, args[0]) },
 	}
@@ -68,6 +70,7 @@ func newOffsetsReset(c *clusterOf) *cobra.Command {
 	flags.Int32SliceVar(&r.partitions, "partitions", nil,
 		"`numbers` of the partitions, separated by commas (default all)")
 	flags.BoolVar(&r.dry, "dry-run", false, "print what it would mean, and change nothing")
+	r.confirm.addFlag(cmd)
 	flags.StringVar(&r.by.Why, "why", "", "`text` for those who come after; required")
 	flags.StringVar(&r.by.Actor, "actor", actor(), "`name` of who does it")
 	return cmd
@@ -101,6 +104,11 @@ func (r *reset) run(cmd *cobra.Command, topic string) error {
 			notes = out
 		}
 		printReset(notes, plan, r.json)
+		if n := plan.Skipped(); n > 0 && !r.dry {
+			if err := r.confirm.ask(cmd, n, terminal.Grouped(n)+" offsets will be skipped for good"); err != nil {
+				return err
+			}
+		}
 		if !r.dry {
 			err = cluster.Reset(ctx, store, plan, r.by)
 		}

@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/terminal"
-	"github.com/firstseen/firstseen/cmd/internal/view"
+	"github.com/firstseen/firstseen/consumer/view"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/argtext"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
@@ -67,25 +67,32 @@ handled in order, before later messages of the same key, and with all attempts b
 }
 
 func newPausing(i *inspected, v pausing) *cobra.Command {
-	cmd := &cobra.Command{Use: v.verb, Args: onlySubcommands,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	cmd := parentOf(&cobra.Command{Use: v.verb},
+		newPausingKind(i, v, dedup.PauseTopic, "NAME"), newPausingKind(i, v, dedup.PauseHandler, "NAME"))
 	i.addFlags(cmd)
-	cmd.AddCommand(newPausingKind(i, v, dedup.PauseTopic, "NAME"), newPausingKind(i, v, dedup.PauseHandler, "NAME"),
-		newPausingKind(i, v, dedup.PausePartition, "TOPIC/N"))
+	if !i.outbox {
+		cmd.AddCommand(newPausingKind(i, v, dedup.PausePartition, "TOPIC/N"))
+	}
 	return cmd
 }
 
 func newPausingKind(i *inspected, v pausing, kind dedup.PauseKind, name string) *cobra.Command {
 	var by operate.By
+	what, all := string(kind), "of the inbox, for all processes that consume into it"
+	if i.outbox {
+		all = "of the outbox, for all processes that send its messages"
+	}
+	if kind == dedup.PauseHandler {
+		what = i.handlerFlag()
+	}
 	cmd := &cobra.Command{
-		Use:   fmt.Sprintf("%s %s --why TEXT", kind, name),
-		Short: fmt.Sprintf("%s a %s", upper(v.verb), kind),
-		Long: fmt.Sprintf("%s a %s of the inbox, for all processes that consume into it.", upper(v.verb),
-			kind) + databaseHelp + pauseExitCodes,
+		Use:   fmt.Sprintf("%s %s --why TEXT", what, name),
+		Short: fmt.Sprintf("%s a %s", upper(v.verb), what),
+		Long:  fmt.Sprintf("%s a %s %s.", upper(v.verb), what, all) + databaseHelp + pauseExitCodes,
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return usage(cmd, "say which %s: one %s", kind, name)
+			return usage(cmd, "say which %s: one %s", what, name)
 		}
 		p, err := dedup.PauseOf(kind, args[0])
 		switch {
@@ -104,7 +111,7 @@ func newPausingKind(i *inspected, v pausing, kind dedup.PauseKind, name string) 
 
 func upper(verb string) string { return string(verb[0]-'a'+'A') + verb[1:] }
 
-// pause does it, and says what came of it.
+// pause pauses or resumes, and says whether that changed anything.
 func (i *inspected) pause(ctx context.Context, cmd *cobra.Command, s *operate.Inbox, v pausing, p dedup.Pause,
 	by operate.By) error {
 	changed, err := v.run(s, ctx, p, by)
@@ -133,7 +140,7 @@ func warnOfUnknown(ctx context.Context, cmd *cobra.Command, s *operate.Inbox, p 
 		return err
 	}
 	hint := ""
-	if near := config.Nearest(p.Name(), known); near != "" {
+	if near := argtext.Nearest(p.Name(), known); near != "" {
 		hint = "; did you mean " + strconv.Quote(near) + "?"
 	}
 	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "firstseen: warning: inbox %s has seen no %s %q yet%s\n",

@@ -1,14 +1,18 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
+	"github.com/firstseen/firstseen/migrations"
 )
 
 func TestPauseAndResumeSayWhetherAnythingChanged(t *testing.T) {
@@ -65,6 +69,24 @@ func TestPauseWarnsOfANameThatNothingHas(t *testing.T) {
 	}
 	_, stderr := o.run(exitOK, "pause", "partition", "orders/3", "--why", "x")
 	require.Empty(t, stderr)
+}
+
+func TestWhatALoginMayNotDoNamesTheRoleThatItTakes(t *testing.T) {
+	o := newOffice(t)
+	o.add("order-1", dedup.Dead, dedup.Message{})
+	script, err := migrations.Roles(migrations.Config{})
+	require.NoError(t, err)
+	script += `; create role "Eve" login; grant firstseen_consumer to "Eve"`
+	_, err = o.db.Pool.Exec(t.Context(), script, pgx.QueryExecModeSimpleProtocol)
+	require.NoError(t, err)
+	t.Cleanup(func() { _, _ = o.db.Pool.Exec(context.Background(), `drop owned by "Eve"; drop role "Eve"`) })
+	o.db.DSN = deduptest.As(t, o.db.DSN, "Eve")
+	for _, args := range [][]string{{"pause", "topic", "orders"}, {"dead", "redrive", "--id", "order-1"},
+		{"dead", "discard", "--id", "order-1", "--yes"}} {
+		_, stderr := o.run(exitFailure, append(args, "--why", "x")...)
+		require.Contains(t, stderr, `the role firstseen_operator, which the login Eve does not have`)
+		require.Contains(t, stderr, `grant firstseen_operator to "Eve"`)
+	}
 }
 
 func TestPauseRefusesWrongUsage(t *testing.T) {

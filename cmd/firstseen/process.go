@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -10,23 +9,19 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
-	"github.com/firstseen/firstseen/cmd/internal/terminal"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
-	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/handlers"
 )
 
-// newProcessor makes what messages are processed with: all handlers of the config or, where only is not empty, that
-// one.
-func newProcessor(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, store *dedup.Store, only string,
+// newProcessor makes what messages are processed with: all handlers of the config.
+func newProcessor(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, store *dedup.Store,
 	waiting *holds.Registry, log *slog.Logger) (*handlers.Processor, error) {
-	registry, err := registryOf(ctx, cfg, pool, only)
+	registry, err := registryOf(ctx, cfg, pool, func(h handlers.BatchHandler) handlers.BatchHandler { return h })
 	if err != nil {
 		return nil, err
 	}
@@ -34,23 +29,23 @@ func newProcessor(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, st
 		HandlerTimeout: cfg.Timeouts.Handler, Holds: waiting, Logger: log})
 }
 
-// registryOf makes the config's handlers, or, where only is not empty, the one of that name.
-func registryOf(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, only string) (*handlers.Registry, error) {
+// registryOf makes the config's handlers. What around makes of those in SQL is called in their place.
+func registryOf(ctx context.Context, cfg config.Config, pool *pgxpool.Pool,
+	around func(handlers.BatchHandler) handlers.BatchHandler) (*handlers.Registry, error) {
 	registrations, err := cfg.Registrations(func(name string) (handlers.BatchHandler, error) {
-		return handlers.NewSQL(ctx, pool, cfg.Postgres.Schema, name)
+		h, err := handlers.NewSQL(ctx, pool, cfg.Postgres.Schema, name)
+		return around(h), err
 	})
 	if err != nil {
 		return nil, err
 	}
 	registry := &handlers.Registry{}
 	for _, r := range registrations {
-		if only != "" && r.Name != only {
-			continue
-		}
 		if err := registry.Add(r); err != nil {
 			return nil, err
 		}
 	}
+	registry.Prefer(cfg.Patterns()...)
 	return registry, nil
 }
 
@@ -62,44 +57,21 @@ func boundMemory(buffer int) {
 	}
 }
 
-// untilReached does something with Postgres again and again, with growing pauses, until it works, Postgres refuses it,
-// or ctx ends.
-func untilReached(ctx context.Context, hold *holds.Place, do func() error) error {
-	defer hold.Leave()
-	pauses := backoff.NewExponentialBackOff()
-	pauses.InitialInterval, pauses.MaxInterval = 200*time.Millisecond, 10*time.Second
-	for {
-		err := do()
-		if err == nil {
-			hold.End()
-		}
-		if err == nil || ctx.Err() != nil || !failure.Passes(err) {
-			return err
-		}
-		hold.Wait(holds.OfPostgres(err), errors.New(terminal.OneLine(err.Error())))
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pauses.NextBackOff()):
-		}
+// openPool opens a pool as the config says, and as change does.
+func openPool(ctx context.Context, cfg config.Config, change func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+	conf, err := cfg.Pool()
+	if err != nil {
+		return nil, err
 	}
+	if change != nil {
+		change(conf)
+	}
+	return pgxpool.NewWithConfig(ctx, conf)
 }
 
-// closeLimit is how long connections are waited for that do not answer any more: the program ends without their
-// farewell.
-const closeLimit = 3 * time.Second
-
-func closePool(pool *pgxpool.Pool) {
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		pool.Close()
-	}()
-	select {
-	case <-closed:
-	case <-time.After(closeLimit):
-	}
-}
+// sameSignal is the time after a first signal in which another one is still the first: timeout(1) sends one to the
+// program, and one to its process group.
+const sameSignal = 300 * time.Millisecond
 
 // untilSignal gives a context that ends at SIGTERM or SIGINT. A second one ends the program at once, with 128 and the
 // signal's number as the exit code. Call stop when the work is over.
@@ -109,18 +81,13 @@ func untilSignal(parent context.Context, log *slog.Logger) (ctx context.Context,
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	go func() {
 		defer close(done)
-		for first := true; ; first = false {
-			select {
-			case s := <-signals:
-				if !first {
-					log.Error("ending at once, on a second signal; what was open comes again", "signal", s.String())
-					os.Exit(signalCode(s))
-				}
-				log.Info("ending: open batches are finished; a second signal ends at once", "signal", s.String())
-				cancel()
-			case <-over:
-				return
-			}
+		if s := nextSignal(signals, over, 0); s != nil {
+			log.Info("ending: open batches are finished; a second signal ends at once", "signal", s.String())
+			cancel()
+		}
+		if s := nextSignal(signals, over, sameSignal); s != nil {
+			log.Error("ending at once, on a second signal; what was open comes again", "signal", s.String())
+			os.Exit(signalCode(s))
 		}
 	}()
 	return ctx, func() {
@@ -128,6 +95,21 @@ func untilSignal(parent context.Context, log *slog.Logger) (ctx context.Context,
 		close(over)
 		<-done
 		cancel()
+	}
+}
+
+// nextSignal is the first one that comes later than so long from now; nil: over came before.
+func nextSignal(signals <-chan os.Signal, over <-chan struct{}, later time.Duration) os.Signal {
+	began := time.Now()
+	for {
+		select {
+		case s := <-signals:
+			if later == 0 || time.Since(began) > later {
+				return s
+			}
+		case <-over:
+			return nil
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-const testLimit = time.Minute
+const testLimit = 3 * time.Minute
 
 // binary is the program, built once for all tests.
 var binary struct {
@@ -88,6 +89,26 @@ func (p *program) signal(s syscall.Signal) {
 func (p *program) awaitLog(text string) {
 	p.t.Helper()
 	eventually(p.t, func() bool { return strings.Contains(p.log.String(), text) })
+}
+
+// logged waits for a line that a pattern matches, and gives what its first group does.
+func (p *program) logged(pattern *regexp.Regexp) string {
+	p.t.Helper()
+	var found []string
+	eventually(p.t, func() bool {
+		found = pattern.FindStringSubmatch(p.log.String())
+		return found != nil
+	})
+	return found[1]
+}
+
+func (p *program) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // exit waits for the end and gives the code.

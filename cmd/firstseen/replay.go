@@ -16,11 +16,12 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/terminal"
-	"github.com/firstseen/firstseen/cmd/internal/view"
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/replay"
+	"github.com/firstseen/firstseen/consumer/view"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -63,7 +64,14 @@ meanwhile. To fill a new handler in order:
 A replay takes no notice of pauses, which is why step 3 works.
 
 --dry-run reads the range and tells what would become of the messages, and writes nothing. It foresees no failures. It
-remembers a million new IDs: where there are more, copies far apart may count as new, which it says.` + clusterHelp + `
+remembers a million new IDs: where there are more, copies far apart may count as new, which it says.
+
+With --job it is a job: a process of the group that runs reads the topic again, beside what else it does, and ` + "`firstseen jobs`" + `
+shows, pauses and cancels it. What was asked for by a time before now begins at that time, whenever the job does. Who makes it
+needs the rights of firstseen_operator.
+
+A program with handlers of its own, in Go, replays by itself, in a few lines: see docs/GUIDE.md.` + clusterHelp + overShards + ` Each is given the
+messages of its own partitions.
 
 Exit codes: 0 done, also when it was done before, 1 it failed, 2 wrong usage or config, 3 interrupted by a signal: the same
 command goes on.`
@@ -76,6 +84,8 @@ type replayCommand struct {
 	onLoss        string
 	rate          int
 	dry, fresh    bool
+	job           bool
+	by            operate.By
 	progress      *terminal.Progress
 }
 
@@ -87,13 +97,16 @@ func newReplay() *cobra.Command {
 		Long:  replayLong,
 		Example: `  firstseen replay orders --from earliest --dry-run
   firstseen replay orders --from 2h --rate 1000
-  firstseen replay orders --from earliest --handler ledger`,
+  firstseen replay orders --from earliest --handler ledger
+  firstseen replay orders --from 2026-03-01 --job --why "the ledger lost a day"`,
 		Args: oneTopic,
-		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return r.overShards(cmd, r.json, func() error { return r.run(cmd, args[0]) })
+		},
 	}
 	r.addFlags(cmd)
-	cmd.PersistentFlags().Lookup("dsn").Usage = "connection `string`, instead of the config's; with --dry-run the " +
-		"role firstseen_operator is enough"
+	cmd.PersistentFlags().Lookup("dsn").Usage = "connection `string`, instead of the config's; with --dry-run or --job " +
+		"the role firstseen_operator is enough"
 	flags := cmd.Flags()
 	flags.StringVar(&r.from, "from", "", "`place` to begin at; required")
 	flags.StringVar(&r.to, "to", string(consumer.Latest), "`place` to end at")
@@ -107,10 +120,13 @@ func newReplay() *cobra.Command {
 	flags.IntVar(&r.rate, "rate", 0, "most `messages` a second (default no limit)")
 	flags.BoolVar(&r.dry, "dry-run", false, "tell what would become of the messages, and write nothing")
 	flags.BoolVar(&r.fresh, "fresh", false, "begin anew what was begun or done before")
+	flags.BoolVar(&r.job, "job", false, "have it done by a process of the group that runs, and print the job's ID: see firstseen jobs")
+	flags.StringVar(&r.by.Why, "why", "", "`text` for those who come after; required with --job")
+	flags.StringVar(&r.by.Actor, "actor", actor(), "`name` of who has it done")
 	return cmd
 }
 
-// asked is what to replay, as far as the command line and the config say it.
+// asked makes the replay's config of the command line's flags and the program's config.
 func (r *replayCommand) asked(cmd *cobra.Command, cfg config.Config, topic string) (ask replay.Config, err error) {
 	now := time.Now()
 	if r.from == "" {
@@ -128,9 +144,12 @@ func (r *replayCommand) asked(cmd *cobra.Command, cfg config.Config, topic strin
 	if r.rate < 0 {
 		return ask, usage(cmd, "--rate: %d is below 0", r.rate)
 	}
+	if err := r.checkJob(cmd); err != nil {
+		return ask, err
+	}
 	ask.Group, ask.Partitions, ask.Rate, ask.Fresh, ask.MaxParked = cfg.Group, r.partitions, r.rate, r.fresh,
 		cfg.MaxParked
-	ask.Name = r.name
+	ask.Handler, ask.Name, ask.Home = r.handler, r.name, cfg.Postgres.Home()
 	if ask.Name == "" {
 		ask.Name = strings.TrimSuffix(topic+"/"+r.handler, "/")
 	}
@@ -138,11 +157,12 @@ func (r *replayCommand) asked(cmd *cobra.Command, cfg config.Config, topic strin
 }
 
 func (r *replayCommand) checkTopic(cmd *cobra.Command, cfg config.Config, topic string) error {
-	i := slices.IndexFunc(cfg.Topics, func(t config.Topic) bool { return t.Name == topic })
-	if i < 0 {
-		return usage(cmd, "the config has no topic %s; it has: %s", topic, strings.Join(topicNames(cfg), ", "))
+	of, is := cfg.TopicOf(topic)
+	if !is {
+		return usage(cmd, "the config has no topic %s; it has: %s", topic,
+			strings.Join(mapped(cfg.Topics, config.Topic.Label), ", "))
 	}
-	names := mapped(cfg.Topics[i].Handlers, func(h config.Handler) string { return h.Name })
+	names := mapped(of.Handlers, func(h config.Handler) string { return h.Name })
 	if r.handler != "" && !slices.Contains(names, r.handler) {
 		return usage(cmd, "topic %s has no handler %s; it has: %s", topic, r.handler, strings.Join(names, ", "))
 	}
@@ -163,15 +183,11 @@ func (r *replayCommand) run(cmd *cobra.Command, topic string) error {
 	log := live.Logger(r.progress)
 	ctx, stop := untilSignal(cmd.Context(), log)
 	defer stop()
-	conf, err := cfg.Pool()
+	pool, err := openPool(ctx, cfg, nil)
 	if err != nil {
 		return err
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, conf)
-	if err != nil {
-		return err
-	}
-	defer closePool(pool)
+	defer dedup.ClosePool(pool)
 	return r.replay(ctx, cmd, cfg, pool, ask, topic, log)
 }
 
@@ -193,18 +209,20 @@ func (r *replayCommand) replay(ctx context.Context, cmd *cobra.Command, cfg conf
 	defer reader.Close()
 	var processor *handlers.Processor
 	waiting := holds.New(log)
-	err = untilReached(ctx, waiting.Place(holds.StartKind, "postgres"), func() (err error) {
+	err = dedup.Reach(ctx, waiting.Place(holds.StartKind, "postgres"), func() (err error) {
 		processor, err = r.processor(ctx, cfg, pool, waiting, log)
 		return err
 	})
 	if err != nil {
 		return interrupted(ctx, err, "")
 	}
-	ask.Topic = settings.Topics[slices.IndexFunc(settings.Topics,
-		func(t consumer.Topic) bool { return t.Name == topic })]
+	ask.Topic, _ = settings.Topic(topic)    // checked
 	ask.Progress = func(at replay.Result) { // what earlier runs have done counts for no rate
 		total := at.Total() - at.Before
 		r.progress.Show(total-at.Left(), total, at.Elapsed)
+	}
+	if r.job && !r.dry {
+		return r.makeJob(ctx, cmd, reader, processor, ask)
 	}
 	do := reader.Replay
 	if r.dry {
@@ -228,14 +246,14 @@ func (r *replayCommand) reader(s consumer.Config) (*replay.Reader, error) {
 func (r *replayCommand) processor(ctx context.Context, cfg config.Config, pool *pgxpool.Pool, waiting *holds.Registry,
 	log *slog.Logger) (*handlers.Processor, error) {
 	open := dedup.Open
-	if r.dry {
+	if r.dry || r.job {
 		open = dedup.Attach
 	}
 	store, err := open(ctx, pool, cfg.Store())
 	if err != nil {
 		return nil, err
 	}
-	return newProcessor(ctx, cfg, pool, store, r.handler, waiting, log)
+	return newProcessor(ctx, cfg, pool, store, waiting, log)
 }
 
 // interrupted tells an end by a signal from a failure; done is how far it came.

@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/firstseen/firstseen/consumer/consumertest"
 )
@@ -105,18 +108,54 @@ func TestReplayDryRunTellsWhatTheReplayThenDoes(t *testing.T) {
 	s.requireBookedOnce(150)
 }
 
+// Whoever made it may be gone by then, and the process that has begun it too.
+func TestReplayByAJobGoesOnInAnotherProcess(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, booking)
+	s.produce(0, 200)
+	stdout, _ := s.run(exitOK, "replay", s.topic, "--from", "2h", "--rate", "40", "--job", "--why", "fill it", "--actor", "ann")
+	require.Contains(t, stdout, "200 offsets will be replayed by a process of group "+s.group)
+	id := regexp.MustCompile(`[0-9a-f-]{36}`).FindString(stdout)
+	require.Zero(t, s.booked())
+	// the group's own reading begins behind the topic's end: all that is handled is the replay's
+	config := s.config(s.db.DSN) + "start_at: latest\n"
+	p := start(t, config, "run")
+	eventually(t, func() bool { return s.moved() > 0 && s.booked() > 0 })
+	p.signal(syscall.SIGKILL)
+	p.exit()
+	require.Less(t, s.booked(), 200)
+	p = start(t, config, "run")
+	eventually(t, func() bool {
+		stdout, _ := s.run(exitOK, "jobs", "show", id)
+		return strings.Contains(stdout, "done\n") && s.booked() == 200
+	})
+	s.requireBookedOnce(200)
+	stdout, _ = s.run(exitOK, "jobs", "show", id)
+	require.Regexp(t, `(?m)^done +200$`, stdout)
+	require.Regexp(t, `(?m)^expected +200 offsets$`, stdout)
+	require.Regexp(t, `(?m)^of +topic `+s.topic+`, from 20\d\d-\S+Z to latest, at most 40 messages a second$`, stdout)
+	require.Regexp(t, `(?m)^messages +\d+ new, `, stdout)
+	stdout, _ = s.run(exitOK, "jobs", "list")
+	require.Regexp(t, id+` +replay +done +200 +200 `, stdout)
+	p.signal(syscall.SIGTERM)
+	require.Equal(t, exitOK, p.exit())
+}
+
 func TestReplayRefusesWhatItCanNotDo(t *testing.T) {
 	s := newShop(t, booking)
 	s.produce(0, 10)
 	for args, text := range map[string]string{
-		"replay":                                      "name one topic",
-		"replay " + s.topic:                           "--from is required",
-		"replay " + s.topic + " --from x":             "--from: ",
-		"replay " + s.topic + " --from 1h --to x":     "--to: ",
-		"replay other --from earliest":                "it has: " + s.topic,
-		"replay " + s.topic + " --from 1 --handler x": "it has: book",
-		"replay " + s.topic + " --from 1 --on-loss x": "neither fail nor continue",
-		"replay " + s.topic + " --from 1 --rate -1":   "below 0",
+		"replay":                                                "name one topic",
+		"replay " + s.topic:                                     "--from is required",
+		"replay " + s.topic + " --from x":                       "--from: ",
+		"replay " + s.topic + " --from 1h --to x":               "--to: ",
+		"replay other --from earliest":                          "it has: " + s.topic,
+		"replay " + s.topic + " --from 1 --handler x":           "it has: book",
+		"replay " + s.topic + " --from 1 --on-loss x":           "neither fail nor continue",
+		"replay " + s.topic + " --from 1 --rate -1":             "below 0",
+		"replay " + s.topic + " --from 1 --job":                 "--why is required with --job",
+		"replay " + s.topic + " --from 1 --why x":               "--why is for --job",
+		"replay " + s.topic + " --from 1 --job --why x --fresh": "without --name and --fresh",
 	} {
 		_, stderr := s.run(exitUsage, strings.Fields(args)...)
 		require.Contains(t, stderr, text, args)
@@ -141,8 +180,9 @@ func TestOffsetsAreShownAndReset(t *testing.T) {
 
 	shown := s.runJSON(exitOK, "offsets", "show", s.topic)
 	require.Equal(t, "Empty", shown["state"])
-	_, stderr = s.run(exitFailure, "offsets", "show", s.topic, "none")
+	stdout, stderr = s.run(exitFailure, "offsets", "show", s.topic, "none")
 	require.Contains(t, stderr, "topic none does not exist")
+	require.Contains(t, stdout, "\n"+s.topic+"/1 ", "the other is shown")
 	first := shown["partitions"].([]any)[0].(map[string]any)
 	require.Equal(t, first["next_offset"], first["committed_offset"])
 	require.Zero(t, first["lag"])
@@ -156,6 +196,9 @@ func TestOffsetsAreShownAndReset(t *testing.T) {
 	require.Contains(t, stdout, "done: ")
 	stdout, _ = s.run(exitOK, "offsets", "reset", s.topic, "--to", "latest", "--dry-run")
 	require.Contains(t, stdout, "100 offsets are SKIPPED: no handler will ever see them")
+	_, stderr = s.run(exitUsage, "offsets", "reset", s.topic, "--to", "latest", "--why", "test")
+	require.Contains(t, stderr, "100 offsets will be skipped for good: give --yes")
+	require.EqualValues(t, 0, s.runJSON(exitOK, "offsets", "show")["partitions"].([]any)[0].(map[string]any)["next_offset"])
 	out := s.runJSON(exitOK, "offsets", "reset", s.topic, "--to", "2h-ago", "--partitions", "0", "--why", "test")
 	require.EqualValues(t, 0, out["partitions"].([]any)[0].(map[string]any)["to"])
 
@@ -168,4 +211,29 @@ func TestOffsetsAreShownAndReset(t *testing.T) {
 	s.produce(100, 110)
 	eventually(t, func() bool { return s.booked() == 110 })
 	s.requireBookedOnce(110)
+}
+
+func TestOffsetsAreShownBesideATopicThatIsDenied(t *testing.T) {
+	s := newShop(t, booking)
+	may := func(kind kmsg.ACLResourceType, name string) kfake.ACL {
+		return kfake.ACL{Resource: kind, Name: name, Pattern: kmsg.ACLResourcePatternTypeLiteral,
+			Operation: kmsg.ACLOperationDescribe, Allow: true}
+	}
+	denied := s.topic + "-denied"
+	s.addr = consumertest.NewFake(t, kfake.EnableSASL(), kfake.EnableACLs(), kfake.SeedTopics(2, s.topic, denied),
+		kfake.User("PLAIN", "app", "secret", may(kmsg.ACLResourceTypeGroup, s.group),
+			may(kmsg.ACLResourceTypeTopic, s.topic))).Addr
+	config := strings.Replace(s.config(s.db.DSN), "kafka: {",
+		"kafka: {sasl: {mechanism: plain, username: app, password: secret}, ", 1)
+	path := filepath.Join(t.TempDir(), "firstseen.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(config), 0o600))
+	stdout, stderr, code := command(t, "offsets", "show", denied, s.topic, "--config", path)
+	require.Equal(t, exitFailure, code)
+	require.Contains(t, stderr, "the cluster's ACLs do not allow this client to see it: topic "+denied)
+	require.Contains(t, stdout, "\n"+s.topic+"/0 ")
+	require.Contains(t, stdout, "\n"+s.topic+"/1 ")
+	require.NotContains(t, stdout, denied)
+	stdout, _, code = command(t, "offsets", "show", denied, s.topic, "--json", "--config", path)
+	require.Equal(t, exitFailure, code)
+	require.Equal(t, 2, strings.Count(stdout, `"topic": "`+s.topic+`"`), stdout)
 }

@@ -6,14 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/terminal"
-	"github.com/firstseen/firstseen/cmd/internal/view"
+	"github.com/firstseen/firstseen/consumer/view"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
@@ -27,13 +27,17 @@ inbox can't be rerun. They wait in the lanes of their keys, in the order of thei
 wait behind them. A process that runs the handler is needed; where none runs they wait, and ` + "`firstseen explain`" + ` says so.
 Of two reruns of one message at once, one finds it gone.
 
-Without --yes it only says how many messages would be rerun, and which come first. Without --id the inbox is read back day by
+It says how many messages would be rerun and which come first, and asks: give --yes, or type the number at a terminal. With
+--dry-run it only says so. Without --id the inbox is read back day by
 day, to --since: no index is kept for that.
+
+With --job it is a job: at most 100,000 messages, given back to the handler in parts by whichever process of the schema runs, which
+` + "`firstseen jobs`" + ` shows, pauses and cancels. It is of the messages that are there now, and received by now.
 
 What was done is kept in the table audit, with --why and --actor, and ` + "`firstseen explain`" + ` tells it.` + databaseHelp + `
 
-Exit codes: 0 done, or shown without --yes, 1 it failed or no message matches, 2 wrong usage or config. After a failure the
-messages that were counted before it are done.`
+Exit codes: 0 done, or shown with --dry-run, 1 it failed or no message matches, 2 wrong usage or config, or not confirmed.
+After a failure the messages that were counted before it are done.`
 
 type rerunFlags struct {
 	filterFlags
@@ -45,13 +49,14 @@ func newRerun() *cobra.Command {
 	i := &inspected{}
 	var f rerunFlags
 	var by operate.By
-	var yes, dry bool
+	var dry, job bool
+	var confirm confirmation
 	cmd := &cobra.Command{
 		Use:   "rerun",
 		Short: "Have a handler handle processed messages again",
 		Long:  rerunLong,
 		Example: `  firstseen rerun --handler book --id order-4711 --why "price was wrong, fixed in 2.3.1" --yes
-  firstseen rerun --handler book --topic orders --partition 3 --from-offset 120000 --to-offset 121000 --since 2026-03-01`,
+  firstseen rerun --handler book --topic orders --partition 3 --from-offset 120000 --to-offset 121000 --since 2026-03-01 --dry-run`,
 		Args: noArgs,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -59,15 +64,23 @@ func newRerun() *cobra.Command {
 		switch {
 		case err != nil:
 			return err
-		case yes && dry:
+		case confirm.yes && dry:
 			return usage(cmd, "--yes or --dry-run, not both")
-		case by.Why == "" && yes:
+		case by.Why == "" && !dry:
 			return usage(cmd, "--why is required: it is kept with each message")
 		}
 		return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error {
-			if !yes {
+			if job {
+				return i.makeRerun(ctx, cmd, s, filter, changeAsked{by: by, dry: dry, confirm: confirm})
+			}
+			if !confirm.yes {
 				preview, err := s.CountRerun(ctx, filter)
-				return i.reportPreview(cmd, preview, dry, err)
+				if err := i.reportPreview(cmd, preview, err); err != nil || dry {
+					return err
+				}
+				if err := confirm.ask(cmd, int64(preview.Messages), secondTime(preview.Messages)); err != nil {
+					return err
+				}
 			}
 			n, err := s.Rerun(ctx, filter, by)
 			return i.reportRerun(cmd, n, err)
@@ -75,15 +88,44 @@ func newRerun() *cobra.Command {
 	}
 	i.addFlags(cmd)
 	f.addFlags(cmd)
-	cmd.Flags().BoolVar(&yes, "yes", false, "do it; without, it is only shown")
+	confirm.addFlag(cmd)
+	cmd.Flags().BoolVar(&job, "job", false, "have it done by whichever process runs, in parts, and print the job's ID: see firstseen jobs")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be rerun, and change nothing")
 	cmd.Flags().StringVar(&by.Why, "why", "", "`text` for those who come after; required")
 	cmd.Flags().StringVar(&by.Actor, "actor", actor(), "`name` of who does it")
 	return cmd
 }
 
+func secondTime(n int) string {
+	return "What the handler does with " + terminal.Count(n, "message") + " takes effect a second time"
+}
+
+// makeRerun has whichever process runs rerun the messages that it shows, or only shows them.
+func (i *inspected) makeRerun(ctx context.Context, cmd *cobra.Command, s *operate.Inbox, f operate.RerunFilter, asked changeAsked) error {
+	plan, err := s.PlanRerun(ctx, f)
+	if asked.confirm.yes && err == nil && plan.Messages == 0 {
+		return errors.New("no processed message matches: nothing to rerun")
+	}
+	if !asked.confirm.yes {
+		if err := i.reportPreview(cmd, plan.RerunPreview, err); err != nil || asked.dry {
+			return err
+		}
+		if err := asked.confirm.ask(cmd, int64(plan.Messages), secondTime(plan.Messages)); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		return err
+	}
+	j, _, err := s.CreateRerun(ctx, operate.NewRerun{ID: uuid.Must(uuid.NewV7()), Filter: plan.Filter, Set: plan.Set}, asked.by)
+	if err != nil {
+		return err
+	}
+	return tellMade(cmd, i.json, j, terminal.Count(plan.Messages, "message")+" will be rerun"+byWhichever)
+}
+
 func (f *rerunFlags) addFlags(cmd *cobra.Command) {
-	f.filterFlags.addFlags(cmd, false)
+	f.filterFlags.addFlags(cmd, false, "handler")
 	flags := cmd.Flags()
 	flags.Int64Var(&f.partition, "partition", 0, "`number` of the partition that the offsets are of")
 	flags.Int64Var(&f.from, "from-offset", 0, "the first `offset`")
@@ -124,9 +166,9 @@ func (f *rerunFlags) read(cmd *cobra.Command, i *inspected) (r operate.RerunFilt
 	return r, nil
 }
 
-// orderingOf is what the config says of a handler, if there is one.
+// orderingOf is a handler's ordering by the config, if it is there.
 func (i *inspected) orderingOf(handler string) string {
-	cfg, _ := config.Load(i.file, os.Environ()) // other sections may have faults: they don't matter here
+	cfg, _ := config.Load(i.file, i.environ()) // other sections may have faults: they don't matter here
 	for _, t := range cfg.Topics {
 		for _, h := range t.Handlers {
 			if h.Name == handler {
@@ -137,7 +179,7 @@ func (i *inspected) orderingOf(handler string) string {
 	return ""
 }
 
-func (i *inspected) reportPreview(cmd *cobra.Command, p operate.RerunPreview, dry bool, err error) error {
+func (i *inspected) reportPreview(cmd *cobra.Command, p operate.RerunPreview, err error) error {
 	out := cmd.OutOrStdout()
 	switch {
 	case err != nil:
@@ -145,7 +187,7 @@ func (i *inspected) reportPreview(cmd *cobra.Command, p operate.RerunPreview, dr
 	case i.json:
 		err = printJSON(out, view.RerunPreviewOf(&p))
 	default:
-		err = printPreview(out, p, dry)
+		err = printPreview(out, p)
 	}
 	if err == nil && p.Messages == 0 {
 		return errors.New("no processed message matches: nothing to rerun")
@@ -161,7 +203,7 @@ var whyMissing = map[string]string{
 	"dropped": "was processed, and is not kept any more: its day was dropped from the inbox",
 }
 
-func printPreview(out io.Writer, p operate.RerunPreview, dry bool) error {
+func printPreview(out io.Writer, p operate.RerunPreview) error {
 	var err error
 	say := func(format string, args ...any) {
 		if err == nil {
@@ -183,9 +225,6 @@ func printPreview(out io.Writer, p operate.RerunPreview, dry bool) error {
 	}
 	if !p.SearchedFrom.IsZero() {
 		say("The inbox was read back to %s UTC; --since reads further.", p.SearchedFrom.UTC().Format(time.DateTime))
-	}
-	if p.Messages > 0 && !dry {
-		say("What the handler does with them takes effect a second time. To go on, give the command again with --yes.")
 	}
 	return err
 }

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 func TestRerunShowsFirstAndIsDoneWithYes(t *testing.T) {
@@ -19,12 +21,12 @@ func TestRerunShowsFirstAndIsDoneWithYes(t *testing.T) {
 	dead := o.add("dead", dedup.Dead, dedup.Message{})
 	where := []string{"rerun", "--handler", "book", "--topic", "orders", "--partition", "0",
 		"--from-offset", "1", "--to-offset", "7"}
-	stdout, _ := o.run(exitOK, where...)
+	stdout, stderr := o.run(exitUsage, append(where, "--why", "wrong price")...)
 	require.Regexp(t,
 		`^6 messages would be rerun, in this order:\n  \S+  orders/0@1  received .*\n(.*\n){4}  and 1 more\n`, stdout)
-	require.Contains(t, stdout, "takes effect a second time. To go on, give the command again with --yes.")
+	require.Contains(t, stderr, "What the handler does with 6 messages takes effect a second time: give --yes")
 	require.Zero(t, o.count(`select count(*) from firstseen.parked`))
-	_, stderr := o.run(exitUsage, append(where, "--yes")...)
+	_, stderr = o.run(exitUsage, append(where, "--yes")...)
 	require.Contains(t, stderr, "--why is required")
 	stdout, _ = o.run(exitOK, append(where, "--yes", "--why", "wrong price", "--actor", "eve")...)
 	require.Equal(t,
@@ -41,7 +43,7 @@ func TestRerunShowsFirstAndIsDoneWithYes(t *testing.T) {
 	require.Contains(t, stdout, dead.ID.String()+" is a dead letter: redrive it instead")
 	require.Contains(t, stdout, "is not processed yet: it waits in its lane")
 	require.NotContains(t, stdout, "--yes")
-	stdout, _ = o.run(exitFailure, "rerun", "--handler", "book", "--id", "nobody", "--json")
+	stdout, _ = o.run(exitFailure, "rerun", "--handler", "book", "--id", "nobody", "--json", "--dry-run")
 	var got struct {
 		Rerun   int
 		Missing []struct{ Why string }
@@ -75,7 +77,7 @@ func TestRerunRefusesWrongUsage(t *testing.T) {
 			"x"}, {"--handler", "book", "--id", "x", "--ordering", "any"}} {
 		o.run(exitUsage, append([]string{"rerun"}, args...)...)
 	}
-	_, stderr := o.run(exitFailure, "rerun", "--handler", "ledger", "--id", "order-1")
+	_, stderr := o.run(exitFailure, "rerun", "--handler", "ledger", "--id", "order-1", "--dry-run")
 	require.Contains(t, stderr, "handler ledger has seen no message in this inbox; those that have: book")
 }
 
@@ -83,4 +85,35 @@ func (o *office) count(sql string, args ...any) (n int) {
 	o.t.Helper()
 	require.NoError(o.t, o.db.Pool.QueryRow(o.t.Context(), sql, args...).Scan(&n))
 	return n
+}
+
+func TestRerunByAJobIsPausedResumedAndDone(t *testing.T) {
+	o := newOffice(t)
+	for i := range 8 {
+		o.add(fmt.Sprint("order-", i), dedup.Processed, dedup.Message{Key: []byte("k")})
+	}
+	where := []string{"rerun", "--job", "--handler", "book", "--topic", "orders", "--partition", "0", "--from-offset", "1", "--to-offset", "7"}
+	stdout, _ := o.run(exitOK, append(where, "--dry-run")...)
+	require.Regexp(t, `^6 messages would be rerun, in this order:\n  \S+  orders/0@1 `, stdout)
+	_, stderr := o.run(exitUsage, append(where, "--why", "wrong price")...)
+	require.Contains(t, stderr, "What the handler does with 6 messages takes effect a second time: give --yes")
+	_, stderr = o.run(exitFailure, "rerun", "--job", "--handler", "book", "--id", "nobody", "--yes", "--why", "x")
+	require.Contains(t, stderr, "no processed message matches")
+	stdout, _ = o.run(exitOK, append(where, "--yes", "--why", "wrong price", "--actor", "eve")...)
+	require.Contains(t, stdout, "6 messages will be rerun by whichever process runs; see firstseen jobs show ")
+	id := regexp.MustCompile(`[0-9a-f-]{36}`).FindString(stdout)
+	_, stderr = o.run(exitUsage, "jobs", "pause", id)
+	require.Contains(t, stderr, "--why is required")
+	stdout, _ = o.run(exitOK, "jobs", "pause", id, "--why", "not now")
+	require.Regexp(t, `(?m)^state +paused$`, stdout)
+	require.Regexp(t, `(?m)^of +topic orders, handler book, since .*, partition 0 from offset 1 to before 7$`, stdout)
+	require.NoError(t, operate.Of(o.store).WorkJobs(t.Context(), "host-1"))
+	require.Zero(t, o.count(`select count(*) from firstseen.parked`))
+	stdout, _ = o.run(exitOK, "jobs", "resume", id, "--why", "now")
+	require.Regexp(t, `(?m)^state +queued$`, stdout)
+	require.NoError(t, operate.Of(o.store).WorkJobs(t.Context(), "host-1"))
+	stdout, _ = o.run(exitOK, "jobs", "list")
+	require.Regexp(t, `(?m)^\S+ \S+ +`+id+` +rerun +done +6 +6 +0 +0 +eve +wrong price$`, stdout)
+	require.Equal(t, 6, o.count(`select count(*) from firstseen.parked`))
+	requireSame(t, first(o.run(exitOK, "jobs", "show", id, "--json")), o.ask("GET", o.api()+"/jobs/"+id, ""), "jobs show")
 }

@@ -1,33 +1,29 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 	"text/tabwriter"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
-	"github.com/firstseen/firstseen/cmd/internal/retention"
 	"github.com/firstseen/firstseen/cmd/internal/terminal"
-	"github.com/firstseen/firstseen/cmd/internal/view"
+	"github.com/firstseen/firstseen/consumer/retention"
+	"github.com/firstseen/firstseen/consumer/view"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
 const retentionLong = `Look at what retention would delete, and have it delete that now. ` + "`firstseen run`" + ` does it by itself, every
-retention.interval, where the config says so; without retention.ids, retention.handlers and retention.inbox nothing is ever
-deleted.
+retention.interval, where the config says so; without retention.ids, retention.handlers, retention.outbox_keys and
+retention.inbox nothing is ever deleted but answers to HTTP requests that have expired.
 
   plan   what would go, and what is kept because a topic may bring it again
   run    delete it now
@@ -40,12 +36,19 @@ the config says, while one of these holds for a topic and a consumer that has a 
   - the topic still holds a message that is older
 
 What a producer sends again later than that takes effect again. IDs of parked messages and dead letters are always kept.
-Inbox days are dropped whole, in UTC; all inboxes of a schema share them: the shortest retention.inbox counts.
+A message of the outbox is in no topic, so its ID and its idempotency key are kept for as long as retention.outbox_keys says,
+from when it was sent; what is not sent yet, or was given up, keeps them. Then one of the same key is sent again.
+
+Inbox days are dropped whole, in UTC; sent messages lie in them as processed ones do. All inboxes of a schema share them:
+the shortest retention.inbox counts.
+
+Answers to HTTP requests say themselves how long they are kept. Those that have expired are deleted whatever the config
+says, hourly by ` + "`firstseen run`" + `, and by the programs that made them; a run does it too.
 
 The login needs the role firstseen_retention beside its own. The table firstseen.upkeep_limits, which only the schema's
 owner may change, has the least ages that can be asked for: 1 hour for IDs, and 1 day for the inbox.
 
-The config is that of ` + "`firstseen run`" + `: --config, the file that FIRSTSEEN_CONFIG names, or ./firstseen.yaml.`
+A program with handlers of its own does it by package consumer/service. Give --ids and --keep as its policy has them.` + groupHelp
 
 func newRetention() *cobra.Command {
 	k := &keeping{}
@@ -54,22 +57,37 @@ func newRetention() *cobra.Command {
 		Short: "Look at what is old enough to be deleted, and delete it",
 		Long:  retentionLong,
 		Example: `  firstseen retention plan
+  firstseen retention plan --brokers kafka-1:9092 --group billing --dsn "$POSTGRES" --ids 400d --keep 90d
   firstseen retention run --why "disk is full, incident 512"`,
-		Args: onlySubcommands,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	k.addFlags(cmd)
+	k.addGroupFlags(cmd)
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&k.file, "config", "",
-		"config `file` (default $FIRSTSEEN_CONFIG, or firstseen.yaml if it is there)")
-	flags.BoolVar(&k.json, "json", false, "print JSON")
-	cmd.AddCommand(newRetentionPlan(k), newRetentionRun(k))
-	return cmd
+	flags.Lookup("dsn").Usage = "connection `string`, instead of the config's; its login has the role firstseen_retention"
+	flags.StringVar(&k.ids, "ids", "", "`time` that IDs are kept, 400d say, instead of retention.ids")
+	flags.StringVar(&k.days, "keep", "", "`time` that the inbox is kept, 90d say, instead of retention.inbox")
+	return parentOf(cmd, newRetentionPlan(k), newRetentionRun(k))
 }
 
-// keeping is what the subcommands work with.
 type keeping struct {
-	file string
-	json bool
+	clusterOf
+	ids, days string
+}
+
+// config is the group's, with the ages of the flags.
+func (k *keeping) config(cmd *cobra.Command) (live *config.Live, err error) {
+	for _, age := range []struct {
+		flag, text string
+		into       *time.Duration
+	}{{"ids", k.ids, &k.given.IDs}, {"keep", k.days, &k.given.Days}} {
+		if age.text == "" {
+			continue
+		}
+		if *age.into, err = config.ParseDuration(age.text); err != nil || *age.into <= 0 {
+			return nil, usage(cmd, "--%s: %q is no time like 90d or 36h", age.flag, age.text)
+		}
+	}
+	return k.clusterOf.config()
 }
 
 func newRetentionPlan(k *keeping) *cobra.Command {
@@ -83,44 +101,62 @@ Exit codes: 0 told, 1 it failed, 2 wrong usage or config.`,
 		Example: "  firstseen retention plan --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return k.withKeeper(cmd, func(ctx context.Context, keeper *retention.Keeper, cfg config.Config) error {
-				plan, err := keeper.Plan(ctx, cfg.Retention)
+			return k.withKeeper(cmd, func(ctx context.Context, keeper *retention.Keeper, policy retention.Policy) error {
+				plan, ids, err := estimate(ctx, keeper, policy)
 				if err != nil {
 					return err
 				}
-				before := map[string]time.Time{}
-				for _, h := range plan.Handlers {
-					if h.Age > 0 {
-						before[h.Name] = h.Before
-					}
-				}
-				ids, err := keeper.Inbox.EstimateForget(ctx, before)
-				if err != nil {
-					return err
-				}
+				expired, unknown := keeper.Answers.Expired(ctx)
 				if k.json {
-					return printJSON(cmd.OutOrStdout(), view.RetentionPlanOf(&plan, ids))
+					return printJSON(cmd.OutOrStdout(), view.RetentionPlanOf(&plan, ids, expired, unknown == nil))
 				}
-				return printPlan(cmd.OutOrStdout(), plan, ids)
+				return printPlan(cmd.OutOrStdout(), plan, ids, answersText(expired, unknown))
 			})
 		},
 	}
 }
 
+// estimate is what would be deleted, and about how many IDs are old enough, whether they may go or not.
+func estimate(ctx context.Context, k *retention.Keeper, policy retention.Policy) (plan retention.Plan,
+	ids view.RetentionEstimate, err error) {
+	if plan, err = k.Plan(ctx, policy); err != nil {
+		return plan, ids, err
+	}
+	if ids.Handlers, err = k.Inbox.EstimateForget(ctx, retention.Forgets(plan.Handlers, true)); err != nil {
+		return plan, ids, err
+	}
+	ids.Destinations, err = k.Inbox.Outbox().EstimateForget(ctx, retention.Forgets(plan.Destinations, true))
+	return plan, ids, err
+}
+
+// answersText tells of the answers to HTTP requests whose time is over.
+func answersText(expired int, unknown error) string {
+	switch {
+	case unknown != nil:
+		return "answers to HTTP requests: not known: " + unknown.Error()
+	case expired == retention.MaxExpired:
+		return "answers to HTTP requests: more than " + terminal.Grouped(retention.MaxExpired-1) + " have expired"
+	}
+	return "answers to HTTP requests: " + terminal.Grouped(int64(expired)) + " have expired"
+}
+
 func newRetentionRun(k *keeping) *cobra.Command {
 	var by operate.By
 	var force bool
+	var confirm confirmation
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Delete now what is old enough",
 		Long: `Delete now what plan shows, as ` + "`firstseen run`" + ` does by itself every retention.interval. It works in short transactions, so
 that consumers go on meanwhile.
 
---force deletes IDs also where a topic may bring their messages again: those then take effect a second time.
+--force deletes IDs also where a topic may bring their messages again: those then take effect a second time. It asks: give
+--yes, or type at a terminal how many they are, which is an estimate.
 
 What was done is kept in the table audit, with --why and --actor.
 
-Exit codes: 0 done, 1 it failed, or IDs were kept because a topic may bring their messages again, 2 wrong usage or config.`,
+Exit codes: 0 done, 1 it failed, or IDs were kept because a topic may bring their messages again, 2 wrong usage or config, or not
+confirmed.`,
 		Example: `  firstseen retention run --why "disk is full, incident 512"`,
 		Args:    noArgs,
 	}
@@ -128,114 +164,89 @@ Exit codes: 0 done, 1 it failed, or IDs were kept because a topic may bring thei
 		if by.Why == "" {
 			return usage(cmd, "--why is required: it is kept with what was done")
 		}
-		return k.withKeeper(cmd, func(ctx context.Context, keeper *retention.Keeper, cfg config.Config) error {
-			cfg.Retention.Force = cfg.Retention.Force || force
-			done, err := keeper.Run(ctx, cfg.Retention, by)
-			return k.report(cmd, done, cfg.Retention.Force, err)
+		return k.withKeeper(cmd, func(ctx context.Context, keeper *retention.Keeper, policy retention.Policy) error {
+			policy.Force = policy.Force || force
+			if force {
+				if err := confirmForce(ctx, cmd, keeper, policy, &confirm); err != nil {
+					return err
+				}
+			}
+			done, err := keeper.Run(ctx, policy, by)
+			if err == nil {
+				done.Answers, err = keeper.Answers.Sweep(ctx)
+			}
+			return k.report(cmd, done, policy.Force, err)
 		})
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "delete IDs also where a topic may bring their messages again")
+	confirm.addFlag(cmd)
 	cmd.Flags().StringVar(&by.Why, "why", "", "`text` for those who come after; required")
 	cmd.Flags().StringVar(&by.Actor, "actor", actor(), "`name` of who does it")
 	return cmd
 }
 
-// withKeeper connects to both sides, and runs do until it is done or a signal comes.
-func (k *keeping) withKeeper(cmd *cobra.Command, do func(context.Context, *retention.Keeper,
-	config.Config) error) error {
-	cfg, err := config.Load(k.file, os.Environ())
+// confirmForce asks before IDs go whose messages may come again.
+func confirmForce(ctx context.Context, cmd *cobra.Command, keeper *retention.Keeper, policy retention.Policy,
+	asks *confirmation) error {
+	if asks.yes {
+		return nil
+	}
+	_, ids, err := estimate(ctx, keeper, policy)
 	if err != nil {
 		return err
 	}
-	r := cfg.Retention
-	if r.IDs == 0 && r.Inbox == 0 && len(r.Handlers) == 0 {
-		return errors.New("the config has neither retention.ids nor retention.handlers nor " +
-			"retention.inbox: nothing is ever deleted")
+	var all int64
+	for _, n := range ids.Handlers {
+		all += n
+	}
+	return asks.ask(cmd, all, "About "+terminal.Grouped(all)+" IDs will be forgotten, whose messages take effect again "+
+		"if they come again")
+}
+
+// withKeeper connects to both sides, and runs do until it is done or a signal comes.
+func (k *keeping) withKeeper(cmd *cobra.Command,
+	do func(context.Context, *retention.Keeper, retention.Policy) error) error {
+	live, err := k.config(cmd)
+	if err != nil {
+		return err
+	}
+	cfg := live.Load()
+	policy := cfg.Retention.Policy()
+	if !policy.Deletes() {
+		return errors.New("the config has neither retention.ids nor retention.handlers nor retention.outbox_keys nor " +
+			"retention.inbox, and neither --ids nor --keep is given: nothing is ever deleted, but for answers to HTTP " +
+			"requests that have expired, hourly by `firstseen run`")
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	pool, err := retentionPool(ctx, cfg)
+	pool, err := openPool(ctx, cfg, retention.Pool)
 	if err != nil {
 		return err
 	}
-	defer closePool(pool)
-	inbox, err := operate.Open(ctx, pool,
-		dedup.Config{Inbox: cmp.Or(cfg.Inbox, cfg.Group), Schema: cfg.Postgres.Schema})
+	defer dedup.ClosePool(pool)
+	inbox, err := operate.Open(ctx, pool, cfg.Store())
 	if err != nil {
 		return err
 	}
-	keeper, err := newKeeper(cfg, inbox, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
-	if err != nil {
-		return err
-	}
-	defer keeper.Cluster.Close()
-	return do(ctx, keeper, cfg)
-}
-
-// newKeeper makes what does retention. Its Cluster is to be closed.
-func newKeeper(cfg config.Config, inbox *operate.Inbox, log *slog.Logger) (*retention.Keeper, error) {
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	settings, err := cfg.Consumer(log)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	cluster, err := newCluster(settings)
+	keeper, err := retention.New(retention.Config{Inbox: inbox, Kafka: settings.Connection,
+		CommitInterval: settings.CommitInterval, Logger: log})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &retention.Keeper{Inbox: inbox, Cluster: cluster, Settle: min(time.Minute,
-		5*cmp.Or(cfg.Timeouts.CommitInterval, time.Second)), Logger: log}, nil
+	defer keeper.Close()
+	return do(ctx, keeper, policy)
 }
 
-// keep does retention beside the consumer, over connections of its own, as the config says at each time, until stop is
-// called, which waits for it.
-func keep(ctx context.Context, live *config.Live, inbox *operate.Inbox, log *slog.Logger) (stop func(), err error) {
-	pool, err := retentionPool(ctx, live.Load())
-	if err != nil {
-		return nil, err
-	}
-	keeper, err := newKeeper(live.Load(), inbox.On(pool), log)
-	if err != nil {
-		closePool(pool)
-		return nil, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var loop sync.WaitGroup
-	loop.Go(func() {
-		keeper.Loop(ctx, func() config.Retention { return live.Load().Retention }, "retention of "+actor())
-	})
-	return func() {
-		cancel()
-		loop.Wait()
-		keeper.Cluster.Close()
-		closePool(pool)
-	}, nil
-}
-
-// retentionPool has a connection to work on and one for the lock, while they are needed.
-func retentionPool(ctx context.Context, cfg config.Config) (*pgxpool.Pool, error) {
-	conf, err := cfg.Pool()
-	if err != nil {
-		return nil, err
-	}
-	conf.MinConns, conf.MinIdleConns, conf.MaxConns, conf.MaxConnIdleTime = 0, 0, 2, time.Minute
-	return pgxpool.NewWithConfig(ctx, conf)
-}
-
-func printPlan(out io.Writer, p retention.Plan, ids map[string]int64) error {
+func printPlan(out io.Writer, p retention.Plan, ids view.RetentionEstimate, answers string) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "HANDLER\tIDS KEPT FOR\tGO IF FIRST SEEN BEFORE (UTC)\tIDS (ESTIMATED)\t")
-	for _, h := range p.Handlers {
-		switch {
-		case h.Age == 0:
-			_, _ = fmt.Fprintf(table, "%s\tever\t\t\t\n", terminal.Brief(h.Name, 40))
-		case len(h.Refusals) > 0:
-			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\tkept: see below\n", terminal.Brief(h.Name, 40), h.Age,
-				h.Before.UTC().Format(time.DateTime), terminal.Grouped(ids[h.Name]))
-		default:
-			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\tgo\n", terminal.Brief(h.Name, 40), h.Age,
-				h.Before.UTC().Format(time.DateTime), terminal.Grouped(ids[h.Name]))
-		}
-	}
+	printHandlers(table, "", p.Handlers, ids.Handlers)
+	printHandlers(table, "outbox: ", p.Destinations, ids.Destinations)
 	if err := table.Flush(); err != nil {
 		return err
 	}
@@ -252,10 +263,26 @@ func printPlan(out io.Writer, p retention.Plan, ids map[string]int64) error {
 	case !p.InboxBefore.IsZero():
 		text = "inbox: no day is old enough\n"
 	}
-	if _, err := io.WriteString(out, text); err != nil {
+	if _, err := io.WriteString(out, text+terminal.OneLine(answers)+"\n"); err != nil {
 		return err
 	}
 	return printRefused(out, p)
+}
+
+func printHandlers(table io.Writer, before string, list []retention.Handler, ids map[string]int64) {
+	for _, h := range list {
+		name := before + terminal.Brief(h.Name, 40)
+		if h.Age == 0 {
+			_, _ = fmt.Fprintf(table, "%s\tever\t\t\t\n", name)
+			continue
+		}
+		fate := "go"
+		if len(h.Refusals) > 0 {
+			fate = "kept: see below"
+		}
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", name, h.Age, h.Before.UTC().Format(time.DateTime),
+			terminal.Grouped(ids[h.Name]), fate)
+	}
 }
 
 func printRefused(out io.Writer, p retention.Plan) error {
@@ -275,19 +302,22 @@ func printRefused(out io.Writer, p retention.Plan) error {
 func (k *keeping) report(cmd *cobra.Command, d retention.Done, forced bool, err error) error {
 	out := cmd.OutOrStdout()
 	done := fmt.Sprintf("%s IDs forgotten, %s of the inbox dropped (%s)",
-		terminal.Grouped(d.IDs), terminal.Count(d.Dropped.Days, "day"), terminal.Bytes(d.Dropped.Bytes))
+		terminal.Grouped(d.IDs+d.OutboxIDs), terminal.Count(d.Dropped.Days, "day"), terminal.Bytes(d.Dropped.Bytes))
 	refused := d.Plan.Refused()
 	if forced {
 		refused = nil
 	}
 	switch {
-	case err != nil && (d.IDs > 0 || d.Dropped.Days > 0):
+	case err != nil && (d.IDs > 0 || d.OutboxIDs > 0 || d.Dropped.Days > 0):
 		return fmt.Errorf("%s; then: %w", done, err)
 	case err != nil:
 		return err
 	case k.json:
 		err = printJSON(out, view.RetentionDoneOf(&d, refused))
 	default:
+		if d.Answers > 0 {
+			done += fmt.Sprintf("; %s answers to HTTP requests deleted", terminal.Grouped(int64(d.Answers)))
+		}
 		if d.Dropped.Busy > 0 {
 			done += fmt.Sprintf("; %s in use, for the next run", terminal.Count(d.Dropped.Busy, "day"))
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -17,12 +18,7 @@ var listens = regexp.MustCompile(`admin server listens" address=(\S+)`)
 // ask gives the status and the body of an answer of the program's HTTP server.
 func (p *program) ask(path string) (status int, body string) {
 	p.t.Helper()
-	var address []string
-	eventually(p.t, func() bool {
-		address = listens.FindStringSubmatch(p.log.String())
-		return address != nil
-	})
-	response, err := http.Get("http://" + address[1] + path)
+	response, err := http.Get("http://" + p.logged(listens) + path)
 	if err != nil {
 		return 0, err.Error()
 	}
@@ -39,18 +35,22 @@ func TestRunAnswersProbesAndTheAdminAPI(t *testing.T) {
 	require.NoError(t, err)
 	_, err = hold.Exec(t.Context(), `select pg_advisory_xact_lock(7)`)
 	require.NoError(t, err)
-	p := start(t, s.config(s.db.DSN)+"http: {listen: \"127.0.0.1:0\"}\n", "run")
+	p := start(t, s.config(s.db.DSN)+"http: {listen: \"127.0.0.1:0\", page: true}\n", "run")
 	eventually(t, func() bool { status, _ := p.ask("/readyz"); return status == http.StatusOK })
 	eventually(t, func() bool {
 		_, body := p.ask("/api/v1/partitions")
 		return regexp.MustCompile(`"topic":"` + s.topic).MatchString(body)
 	})
 	for path, want := range map[string]string{"/livez": `"ok"`, "/healthz": `"kafka"`, "/metrics": "go_goroutines",
-		"/api/v1/status": `"state":"consuming"`, "/api/v1/backlog": `"handlers"`, "/api/v1/size": "message_dedup"} {
+		"/api/v1/status": `"state":"consuming"`, "/api/v1/backlog": `"handlers"`, "/api/v1/size": "message_dedup", "/ui/": s.topic} {
 		status, body := p.ask(path)
 		require.Equal(t, http.StatusOK, status, "%s: %s", path, body)
 		require.Contains(t, body, want, path)
 	}
+	eventually(t, func() bool {
+		status, body := p.ask("/api/v1/doctor")
+		return status == http.StatusOK && strings.Contains(body, `"check":"kafka.lag"`) && strings.Contains(body, `"looking_since":null`)
+	})
 	eventually(t, func() bool {
 		var n int
 		require.NoError(t, s.db.Pool.QueryRow(t.Context(), `select count(*) from pg_stat_activity
@@ -67,13 +67,18 @@ func TestRunAnswersProbesAndTheAdminAPI(t *testing.T) {
 
 func TestRunAnswersProbesWhileItWaitsForPostgres(t *testing.T) {
 	s := newShop(t, booking)
-	p := start(t, s.config("postgres://app:hunter2@127.0.0.1:1/app")+"http: {listen: \"127.0.0.1:0\"}\n", "run")
+	p := start(t, s.config("postgres://app:hunter2@127.0.0.1:1/app")+"http: {listen: \"127.0.0.1:0\", page: true}\n", "run")
 	for path, want := range map[string]int{"/livez": 200, "/readyz": 503, "/healthz": 200,
-		"/api/v1/status": 200, "/api/v1/pauses": 503} {
+		"/api/v1/status": 200, "/api/v1/pauses": 503, "/ui/": 200, "/ui/pauses": 503} {
 		status, body := p.ask(path)
 		require.Equal(t, want, status, "%s: %s", path, body)
 		require.NotContains(t, body, "hunter2")
 	}
+	eventually(t, func() bool {
+		status, body := p.ask("/api/v1/doctor")
+		require.NotContains(t, body, "hunter2")
+		return status == http.StatusOK && strings.Contains(body, `"check":"postgres.reachable","level":"fault"`)
+	})
 	p.signal(syscall.SIGTERM)
 	require.Equal(t, exitOK, p.exit())
 	other := start(t, s.config(s.db.DSN)+"http: {listen: \"256.0.0.1:0\"}\n", "run")

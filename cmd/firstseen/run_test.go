@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -9,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -117,10 +121,28 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 			s.awaitSleep()
 			p.signal(syscall.SIGTERM)
 			p.awaitLog("a second signal ends at once")
-			p.signal(signal)
+			eventually(t, func() bool { // what comes within the first one's moment is that one still
+				_ = p.cmd.Process.Signal(signal)
+				return p.ended()
+			})
 			require.Equal(t, code, p.exit())
 		})
 	}
+}
+
+// timeout(1) sends SIGTERM to the program, and again to its group.
+func TestSignalThatIsSentTwiceAtOnceIsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		signals, over := make(chan os.Signal), make(chan struct{})
+		second := make(chan os.Signal)
+		go func() { second <- nextSignal(signals, over, sameSignal) }()
+		signals <- syscall.SIGTERM
+		time.Sleep(sameSignal)
+		signals <- syscall.SIGTERM
+		time.Sleep(time.Millisecond)
+		signals <- syscall.SIGINT
+		require.Equal(t, syscall.SIGINT, <-second)
+	})
 }
 
 func (s *shop) awaitSleep() {
@@ -173,6 +195,17 @@ func TestRunRefusesWhatTryingAgainDoesNotMend(t *testing.T) {
 	}
 }
 
+func TestRunRefusesADatabaseThatIsNotInUTF8(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, booking)
+	name := s.db.Pool.Config().ConnConfig.Database + "_latin"
+	s.exec(`create database ` + name + ` encoding 'LATIN1' locale 'C' template template0`)
+	t.Cleanup(func() { _, _ = s.db.Pool.Exec(context.Background(), `drop database `+name+` with (force)`) })
+	p := start(t, s.config(s.db.DSN+"&dbname="+name), "run")
+	require.Equal(t, exitFailure, p.exit())
+	require.Contains(t, p.log.String(), "the database's encoding is LATIN1, and firstseen needs UTF8")
+}
+
 func TestRunWaitsForPostgresAndEndsWhileItWaits(t *testing.T) {
 	s := newShop(t, booking)
 	p := start(t, s.config("postgres://app:hunter2@127.0.0.1:1/app"), "run")
@@ -180,6 +213,19 @@ func TestRunWaitsForPostgresAndEndsWhileItWaits(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	require.Equal(t, exitOK, p.exit())
 	require.NotContains(t, p.log.String(), "hunter2")
+}
+
+// Whoever answers there: a connection is given up only after timeouts.postgres.
+func TestRunSaysSoonThatPostgresDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, booking)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = silent.Close() })
+	p := start(t, s.config("postgres://app@"+silent.Addr().String()+"/shop?sslmode=disable"), "run")
+	p.awaitLog("no answer within 2s")
+	p.signal(syscall.SIGTERM)
+	require.Equal(t, exitOK, p.exit())
 }
 
 func TestRunMigratesFirstWhereAsked(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firstseen/firstseen/cmd/internal/terminal"
-	"github.com/firstseen/firstseen/cmd/internal/view"
+	"github.com/firstseen/firstseen/consumer/view"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
@@ -34,17 +34,19 @@ func newShow(i *inspected, what, told string, statuses ...operate.Status) *cobra
 				return fmt.Errorf("inbox %s: no %s has the ID %s; `firstseen explain` tells %s",
 					s.Name(), what, args[0], told)
 			case i.json:
-				return printJSON(cmd.OutOrStdout(), messagesJSON(found, ""))
+				return printJSON(cmd.OutOrStdout(), i.messagesJSON(found, ""))
 			}
-			return printWhole(cmd.OutOrStdout(), found)
+			decode, done := i.decode()
+			defer done()
+			return printWhole(cmd.OutOrStdout(), found, decode)
 		})
 	}
-	addScopeFlags(cmd, &f)
+	addScopeFlags(cmd, &f, i.handlerFlag())
 	return cmd
 }
 
-func addScopeFlags(cmd *cobra.Command, f *operate.Filter) {
-	cmd.Flags().StringVar(&f.Handler, "handler", "", "`name` of the handler")
+func addScopeFlags(cmd *cobra.Command, f *operate.Filter, handler string) {
+	cmd.Flags().StringVar(&f.Handler, handler, "", "`name` of the "+handler)
 	cmd.Flags().StringVar(&f.Tenant, "tenant", "", "`name` of the tenant")
 }
 
@@ -69,11 +71,18 @@ func oneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-// since is what a message's time in its status is called.
+// since names a message's time in its status.
 var since = map[operate.Status]string{operate.StatusPending: "parked", operate.StatusFailed: "parked",
 	operate.StatusProcessed: "processed", operate.StatusDead: "died"}
 
-func printWhole(out io.Writer, messages []operate.Listed) error {
+func sinceOf(m *operate.Listed) string {
+	if m.Handler == "" {
+		return "added" // to the outbox
+	}
+	return since[m.Status]
+}
+
+func printWhole(out io.Writer, messages []operate.Listed, decode view.Decode) error {
 	for n, l := range messages {
 		if n > 0 {
 			_, _ = fmt.Fprintln(out)
@@ -85,13 +94,16 @@ func printWhole(out io.Writer, messages []operate.Listed) error {
 			{"handler", terminal.OneLine(l.Handler)}, {"tenant", terminal.OneLine(m.Tenant)},
 			{"message", place(m)}, {"status", string(l.Status)}, {"produced", view.Timestamp(m)},
 			{"received", view.Clock(l.ReceivedAt)},
-			{since[l.Status], view.Clock(l.At)}, {"due", view.Clock(l.DueAt)},
+			{sinceOf(&l), view.Clock(l.At)}, {"due", view.Clock(l.DueAt)},
 			{"attempts", fmt.Sprint(l.Attempts)}, {"reason", terminal.OneLine(l.Reason)},
 			{"error", indented(terminal.Visible(l.Error))},
 			{"key", terminal.Inline(m.Key)}, {"headers", fmt.Sprint(len(m.Headers))},
 		})
 		if err := table.Flush(); err != nil {
 			return err
+		}
+		if decode != nil {
+			decode(m)
 		}
 		if err := printContent(out, m); err != nil {
 			return err
@@ -107,6 +119,12 @@ func printContent(out io.Writer, m *dedup.Message) error {
 	}
 	text, kind := terminal.Value(m.Value)
 	_, err := fmt.Fprintf(out, "value     %s\n%s", kind, text)
+	if d := m.Decoded; d != nil && err == nil {
+		if text, kind = terminal.Value(d.JSON); d.Err != nil {
+			text, kind = "", terminal.OneLine(d.Err.Error())
+		}
+		_, err = fmt.Fprintf(out, "decoded   %s\n%s", kind, text)
+	}
 	return err
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"text/tabwriter"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
 	"github.com/firstseen/firstseen/cmd/internal/terminal"
-	"github.com/firstseen/firstseen/cmd/internal/view"
+	"github.com/firstseen/firstseen/consumer/view"
 	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/migrations"
 )
@@ -40,7 +39,7 @@ func newSize() *cobra.Command {
 		Args: noArgs,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, _ := config.Load(i.file, os.Environ()) // other sections may have faults: they don't matter here
+		cfg, _ := config.Load(i.file, i.environ()) // other sections may have faults: they don't matter here
 		cfg.Postgres.Schema = cmp.Or(i.schema, cfg.Postgres.Schema, migrations.DefaultSchema)
 		return i.withStore(cmd, func(ctx context.Context, s *operate.Inbox) error {
 			size, err := s.Size(ctx)
@@ -48,7 +47,8 @@ func newSize() *cobra.Command {
 				return err
 			}
 			if i.json {
-				return printJSON(cmd.OutOrStdout(), view.SizeOf(&size, cfg))
+				return printJSON(cmd.OutOrStdout(), view.SizeOf(&size, int64(cfg.Postgres.Capacity), cfg.Retention.IDs,
+					cfg.Retention.Inbox))
 			}
 			return printSize(cmd.OutOrStdout(), &size, cfg)
 		})

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
 )
 
 func TestSizeTellsTablesGrowthForecastAndShares(t *testing.T) {
@@ -17,13 +18,8 @@ func TestSizeTellsTablesGrowthForecastAndShares(t *testing.T) {
 	for i := range 5 {
 		o.add(fmt.Sprint("order-", i), dedup.Processed, dedup.Message{})
 	}
-	yesterday := time.Now().UTC().Truncate(24 * time.Hour).Add(-24 * time.Hour)
-	_, err := o.db.Pool.Exec(t.Context(),
-		fmt.Sprintf(`create table firstseen.inbox_%s partition of firstseen.inbox for values from ('%s') to ('%s')`,
-			yesterday.Format("20060102"), yesterday.Format(time.RFC3339),
-			yesterday.Add(24*time.Hour).Format(time.RFC3339)))
-	require.NoError(t, err)
-	_, err = o.db.Pool.Exec(t.Context(), `update firstseen.inbox set received_at = $1`, yesterday)
+	yesterday := deduptest.InboxDay(t, o.db.Pool, 1)
+	_, err := o.db.Pool.Exec(t.Context(), `update firstseen.inbox set received_at = $1`, yesterday)
 	require.NoError(t, err)
 	stdout, _ := o.run(exitOK, "size")
 	require.Regexp(t, `(?m)^TABLE +ROWS \(ESTIMATED\) +BYTES +A DAY$`, stdout)
@@ -50,6 +46,6 @@ func TestSizeTellsTablesGrowthForecastAndShares(t *testing.T) {
 		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(stdout), &got))
-	require.Len(t, got.Tables, 5)
+	require.Len(t, got.Tables, 7)
 	require.NotNil(t, got.FullInDays)
 }

@@ -20,7 +20,7 @@ func (o *office) addHostile(state dedup.State) (id string) {
 	require.NoError(o.t, err)
 	m := dedup.Message{ID: uuid.New(), RawID: hostile, Topic: "o" + hostile, Key: []byte(hostile),
 		Value: []byte(hostile), Headers: []dedup.Header{{Key: hostile, Value: []byte(hostile)}}}
-	e := dedup.Entry{Scope: scopes[0], Message: &m, Lane: m.ID, State: state}
+	e := dedup.Entry{Scope: scopes.IDs[0], Message: &m, Lane: m.ID, State: state}
 	if state != dedup.Processed {
 		e.Attempts, e.Reason, e.Error = 1, "r"+hostile, hostile
 	}
@@ -30,7 +30,7 @@ func (o *office) addHostile(state dedup.State) (id string) {
 	for _, sql := range []string{
 		`insert into firstseen.conflicts (scope_id, fingerprint, message_id, topic, "partition", "offset", payload) values ($1, '\x02', $2, $3, 0, 0, 'x')`,
 		`insert into firstseen.audit (actor, action, why, scope_id, message_id) values ($3, 'redrive', $3, $1, $2)`} {
-		_, err = o.db.Pool.Exec(o.t.Context(), sql, scopes[0], m.ID, hostile)
+		_, err = o.db.Pool.Exec(o.t.Context(), sql, scopes.IDs[0], m.ID, hostile)
 		require.NoError(o.t, err)
 	}
 	return m.ID.String()
@@ -49,7 +49,7 @@ func TestWhatComesFromMessagesDoesNotSteerTheTerminal(t *testing.T) {
 	for _, args := range [][]string{{"dead", "list"}, {"dead", "show", dead}, {"inbox", "list", "--status", "failed"},
 		{"inbox", "list", "--status", "processed"}, {"inbox", "show", parked}, {"inbox", "show", processed},
 		{"conflicts", "list"}, {"conflicts", "show", dead}, {"explain", dead}, {"explain", parked}, {"status"},
-		{"pause", "list"}, {"size"}, {"rerun", "--handler", "h" + hostile, "--id", processed}, {"doctor", "--all"},
+		{"pause", "list"}, {"size"}, {"rerun", "--handler", "h" + hostile, "--id", processed, "--dry-run"}, {"doctor", "--all"},
 		{"dead", "list", "--inbox", hostile}, {"dead", "show", hostile}, {"dead", "list", "--" + hostile},
 		{"pause", "topic", hostile, "--why", hostile}} {
 		stdout, stderr, _ := command(t, append(args, "--dsn", o.db.DSN)...)
@@ -80,8 +80,10 @@ func TestFlagWithoutAValueIsRefused(t *testing.T) {
 
 func TestUnknownInboxIsWarnedOf(t *testing.T) {
 	o := newOffice(t)
+	_, stderr := o.run(exitOK, "dead", "list", "--inbox", "orders-inbox")
+	require.Contains(t, stderr, `no message for the inbox "orders-inbox"; it has: none`)
 	o.add("order-1", dedup.Dead, dedup.Message{})
-	_, stderr := o.run(exitOK, "pause", "topic", "orders", "--inbox", "order-inbox", "--why", "a slip")
+	_, stderr = o.run(exitOK, "pause", "topic", "orders", "--inbox", "order-inbox", "--why", "a slip")
 	require.Contains(t, stderr, `no message for the inbox "order-inbox"; it has: orders-inbox`)
 	_, stderr = o.run(exitOK, "dead", "list", "--inbox", "orders-inbox")
 	require.Empty(t, stderr)

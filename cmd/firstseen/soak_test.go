@@ -367,12 +367,14 @@ func TestEverythingAtOnceWhileMembersAreKilled(t *testing.T) {
 func (s *soak) settle(unique int) {
 	_, err := s.db.Pool.Exec(s.t.Context(), `insert into billing.healed values (now())`)
 	require.NoError(s.t, err)
-	require.Eventually(s.t, func() bool {
+	deduptest.UntilDone(s.t, 2*testLimit, "messages do not settle", func() (string, bool) {
 		s.operate([]int{exitOK, exitFailure}, "dead", "redrive", "--handler", "book", "--why", "healed")
-		return s.count(`select count(distinct id) from billing.booked`) == unique &&
-			s.count(`select count(distinct id) from billing.echoed`) == unique &&
-			s.count(`select count(*) from firstseen.parked`) == 0
-	}, testLimit+soakFor(s.t)/2, 250*time.Millisecond)
+		booked := s.count(`select count(distinct id) from billing.booked`)
+		echoed := s.count(`select count(distinct id) from billing.echoed`)
+		parked := s.count(`select count(*) from firstseen.parked`)
+		return fmt.Sprintf("%d booked and %d echoed of %d, %d parked", booked, echoed, unique, parked),
+			booked == unique && echoed == unique && parked == 0
+	})
 	require.Equal(s.t, unique, s.count(`select count(*) from billing.booked`))
 	require.Equal(s.t, unique+s.count(`select count(*) from firstseen.audit where action = 'rerun'`),
 		s.count(`select count(*) from billing.echoed`))

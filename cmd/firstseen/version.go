@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -10,12 +11,16 @@ import (
 	"github.com/firstseen/firstseen/migrations"
 )
 
+// releaseVersion is the version where a release is built, -ldflags "-X main.releaseVersion=v1.2.3". Where it is empty
+// the version is that of the module, or what the version control's tags make of the revision.
+var releaseVersion string
+
 func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print what this binary is",
-		Long: `Print the module's version, the revision it was built from, Go's version, and the version of the schema that this
-build needs in Postgres.`,
+		Long: `Print the version, the revision it was built from, Go's version, and the version of the schema that this
+build needs in Postgres. A build between two versions is named after the one that it leads to and its own revision.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			version, revision := builtFrom()
@@ -26,16 +31,14 @@ build needs in Postgres.`,
 	}
 }
 
-// builtFrom is the module's version and the revision of the version control that it was built from.
+// builtFrom is the version, and the revision of the version control that it was built from.
 func builtFrom() (version, revision string) {
-	version, revision = "(devel)", "unknown"
+	version, revision = cmp.Or(releaseVersion, "(devel)"), "unknown"
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return version, revision
 	}
-	if info.Main.Version != "" {
-		version = info.Main.Version
-	}
+	version = cmp.Or(releaseVersion, info.Main.Version, version)
 	modified := ""
 	for _, s := range info.Settings {
 		switch {

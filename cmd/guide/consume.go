@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -13,18 +12,14 @@ import (
 	"github.com/firstseen/firstseen/handlers"
 )
 
-// bookPayment is what is left of the consumer: the effect. It commits together with the message's ID, or not at all.
-func bookPayment(ctx context.Context, tx pgx.Tx, m dedup.Message) error {
-	var p payment
-	if err := json.Unmarshal(m.Value, &p); err != nil {
-		return handlers.Permanent(err) // trying again is no use
-	}
+// bookPayment is the effect. It commits together with the message's ID, or not at all.
+func bookPayment(ctx context.Context, tx pgx.Tx, _ dedup.Message, p payment) error {
 	if before, err := bookedBefore(ctx, tx, p.ID); err != nil || before {
 		return err
 	}
 	tag, err := tx.Exec(ctx, `update billing.accounts set balance = balance + $2 where name = $1`, p.Account, p.Amount)
 	if err == nil && tag.RowsAffected() == 0 {
-		err = handlers.Permanent(fmt.Errorf("no account %s", p.Account))
+		err = handlers.Permanent(fmt.Errorf("no account %s", p.Account)) // trying again is no use
 	}
 	return err
 }
@@ -43,7 +38,7 @@ func consume(ctx context.Context, pool *pgxpool.Pool, broker string) error {
 		return err
 	}
 	var registry handlers.Registry
-	book := handlers.Each(handlers.HandlerFunc(bookPayment))
+	book := handlers.Each(handlers.JSON(bookPayment))
 	if err := registry.Register("book-payment", book, "payments"); err != nil {
 		return err
 	}

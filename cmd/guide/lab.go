@@ -12,6 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/segmentio/kafka-go"
+
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 const topic = "payments"
@@ -51,13 +53,16 @@ func (l *lab) setUp(ctx context.Context) error {
 	if err := answer.Errors[topic]; err != nil && !errors.Is(err, kafka.TopicAlreadyExists) {
 		return fmt.Errorf("create topic %s: %w", topic, err)
 	}
-	_, err = l.pool.Exec(ctx, `
-		create schema if not exists billing;
-		create table if not exists billing.accounts (name text primary key, balance int not null default 0);
-		create table if not exists billing.seen (id text primary key);
-		insert into billing.accounts (name) values ('alice'), ('bob') on conflict do nothing`)
+	_, err = l.pool.Exec(ctx, setupSQL)
 	return err
 }
+
+// setupSQL makes what belongs to the consumer that was there before.
+const setupSQL = `
+	create schema if not exists billing;
+	create table if not exists billing.accounts (name text primary key, balance int not null default 0);
+	create table if not exists billing.seen (id text primary key);
+	insert into billing.accounts (name) values ('alice'), ('bob') on conflict do nothing`
 
 // produce sends payments with their ID in the header message-id and their account as the key. Without an account they
 // go to alice and bob in turn.
@@ -127,10 +132,8 @@ func (l *lab) await(ctx context.Context, group string) error {
 		if done || err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, 50*time.Millisecond) {
 			return fmt.Errorf("group %s has not caught up: %w", group, ctx.Err())
-		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }

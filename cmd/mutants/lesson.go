@@ -15,14 +15,13 @@ import (
 	"time"
 )
 
-// lesson is what is known of one test.
 type lesson struct {
 	Name string
 	Took time.Duration
 	Runs map[string][]span // statements of the target's package, by file
 }
 
-// lessons are what is known of the tests of a package, the quickest first, and of what changes their results.
+// lessons has the tests of a package, the quickest first, and what changes their results.
 type lessons struct {
 	Sum        string
 	Tests      []lesson

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// results are what came of a target's changes. A file below bin/mutants keeps them for as long as the target stays the
-// same; who survived is tried again when the tests have changed.
+// results has the outcomes of a target's changes. A file below bin/mutants keeps them for as long as the target stays
+// the same; who survived is tried again when the tests have changed.
 type results struct {
 	file  string
 	tests string // a sum of them
@@ -58,7 +58,7 @@ func openResults(g target) (*results, error) {
 	return r, nil
 }
 
-// of is what came of a change; empty where it is to be tried.
+// of returns the outcome of a change; empty where it is to be tried.
 func (r *results) of(name string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,7 +11,7 @@ type target struct {
 	tests []tests
 }
 
-// tests are those of a package, but those whose names match.
+// tests of a package, but those whose names match.
 type tests struct{ pkg, but string }
 
 func (ts tests) dir() string { return strings.TrimPrefix(ts.pkg, "./") }
@@ -23,7 +23,7 @@ var inConsumer = tests{"./consumer", "Alloc|Kafka|Kill|Crash|Memory|Bench|RealBr
 // What is built together allocates as it likes.
 func in(pkg string) []tests { return []tests{{pkg, "Alloc"}} }
 
-// targets are where a fault costs most: what decides that a message is new, done, retried, given up, or forgotten, and
+// targets: here a fault costs most, in what decides that a message is new, done, retried, given up, or forgotten, and
 // who may ask for it.
 var targets = []target{
 	{"migrations/sql", slices.Concat(in("./dedup"), in("./dedup/operate"), in("./handlers"))},
@@ -38,18 +38,19 @@ var targets = []target{
 	{"handlers/errors.go", in("./handlers")},
 	{"handlers/circuit.go", in("./handlers")},
 	{"handlers/processor.go", in("./handlers")},
-	{"handlers/isolate.go", in("./handlers")},
-	{"handlers/again.go", in("./handlers")},
+	{"handlers/internal/isolate/isolate.go", in("./handlers")},
+	{"handlers/internal/isolate/narrow.go", in("./handlers")},
+	{"handlers/internal/isolate/lost.go", in("./handlers")},
 	{"handlers/lanes.go", in("./handlers")},
 	{"handlers/work.go", in("./handlers")},
 	{"handlers/suspect.go", slices.Concat(in("./handlers"), []tests{inConsumer})},
 	{"handlers/deliver.go", in("./handlers")},
-	{"consumer/internal/crashguard/crashguard.go", []tests{inConsumer}},
+	{"handlers/crashguard/crashguard.go", []tests{inConsumer}},
 	{"consumer/worker.go", []tests{inConsumer}},
-	{"consumer/replay/place.go", slices.Concat(in("./consumer/replay"), []tests{inConsumer})},
+	{"consumer/replay/place.go", []tests{{"./consumer/replay", "Reader"}, inConsumer}}, // which needs no broker
 	{"consumer/start.go", []tests{inConsumer}},
 	{"consumer/session.go", []tests{inConsumer}},
-	{"consumer/internal/wait/wait.go", in("./consumer/internal/wait")},
-	{"cmd/internal/retention/guard.go", in("./cmd/internal/retention")},
-	{"cmd/internal/admin/access.go", in("./cmd/internal/admin")},
+	{"dedup/wait/wait.go", in("./dedup/wait")},
+	{"consumer/retention/guard.go", in("./consumer/retention")},
+	{"consumer/admin/access.go", in("./consumer/admin")},
 }

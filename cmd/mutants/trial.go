@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// trial is how changes are tried.
+// trial tries changes.
 type trial struct {
 	end     time.Time // none is begun later
 	sample  int
@@ -210,7 +210,7 @@ type step struct {
 	limit time.Duration // after which they are taken to hang
 }
 
-// quick is how long the tests of the first step take, one after the other.
+// quick bounds the time of the tests of the first step, one after the other.
 const quick = 4 * time.Second
 
 // steps are the tests that run what a change breaks: first those that are done soon, then the rest.

@@ -15,14 +15,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/firstseen/firstseen/consumer"
-	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
+	"github.com/firstseen/firstseen/dedup/shards"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 // Config says how to reach a cluster. Only Brokers is required.
 type Config struct {
 	// RequestTimeout bounds too how long a broker is asked again that is not ready to answer.
 	consumer.Connection
+	// Home is the shard that is asked about, as in consumer.Config: partitions that are at home elsewhere are left out
+	// of offsets, and stay where they are. Default: all are at home.
+	Home shards.Home
 	// Logger gets what an operator should know. Default slog.Default().
 	Logger *slog.Logger
 }
@@ -43,7 +47,7 @@ func New(cfg Config) (*Cluster, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, fmt.Errorf("cluster config: %w", err)
 	}
-	c := consumer.Config{Connection: cfg.Connection, Logger: cfg.Logger}
+	c := consumer.Config{Connection: cfg.Connection, Home: cfg.Home, Logger: cfg.Logger}
 	c = c.WithDefaults()
 	transport := c.Transport()
 	return &Cluster{cfg: c, transport: transport,

@@ -20,7 +20,7 @@ type TopicPartition struct {
 	Partition int32
 }
 
-// GroupOffset is where a group stands in a partition, and what there is of it.
+// GroupOffset is a group's committed offset in a partition, and the partition's bounds.
 type GroupOffset struct {
 	Topic     string
 	Partition int32
@@ -71,7 +71,7 @@ func orNone[K comparable](offsets map[K]int64, at K) int64 {
 	return -1
 }
 
-// partitions lists the partitions of the topics that exist, sorted.
+// partitions lists the partitions of the topics that exist, those at home, sorted.
 func (c *Cluster) partitions(ctx context.Context, topics []string) ([]wire.TopicPartition, error) {
 	var found map[string]wire.Topic
 	err := c.patiently(ctx, func() (err error) { found, err = c.wire.Metadata(ctx, topics); return err })
@@ -82,6 +82,9 @@ func (c *Cluster) partitions(ctx context.Context, topics []string) ([]wire.Topic
 			faults = append(faults, allowed(fmt.Errorf("topic %s: %w", name, t.Err)))
 		}
 		for _, p := range t.Partitions {
+			if !c.cfg.Home.Has(p.ID) {
+				continue
+			}
 			parts = append(parts, wire.TopicPartition{Topic: name, Partition: p.ID})
 		}
 	}

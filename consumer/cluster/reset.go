@@ -17,7 +17,8 @@ import (
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
-// Reset is where a group that has no members is to go on in a topic, in Postgres and in Kafka. Make it with PlanReset.
+// Reset is the plan to move a group without members to another place of a topic, in Postgres and in Kafka. Make it
+// with PlanReset.
 type Reset struct {
 	Group, Topic string
 	TopicID      uuid.UUID // zero where the brokers are older than 2.8
@@ -27,18 +28,18 @@ type Reset struct {
 // ResetPartition is one partition's part of a Reset.
 type ResetPartition struct {
 	Partition int32
-	// Position is where the group stands in Postgres, and Committed in Kafka; -1 where there is nothing.
+	// Position is the group's in Postgres, and Committed its offset in Kafka; -1 where there is none.
 	Position, Committed int64
-	// From is where the group would go on without the reset, the lower of the two; -1 where neither is known.
+	// From is the next offset without the reset, the lower of the two; -1 where neither is known.
 	From int64
-	// To is where it is to go on.
+	// To is the next offset after it.
 	To int64
-	// Skipped is how many offsets that are left would never be handled, and Again how many would be read again, in
-	// which what was seen is a duplicate.
+	// Skipped counts the offsets that are left and would never be handled, and Again those that would be read again,
+	// in which what was seen is a duplicate.
 	Skipped, Again int64
 }
 
-// Skipped is how many offsets of all partitions would never be handled.
+// Skipped counts the offsets of all partitions that would never be handled.
 func (r *Reset) Skipped() (n int64) {
 	for _, p := range r.Partitions {
 		n += p.Skipped
@@ -71,7 +72,7 @@ func (c *Cluster) planReset(ctx context.Context, store *dedup.Store, group, topi
 	if err != nil {
 		return nil, err
 	}
-	stands, err := operate.Of(store).PositionsIn(ctx, group, topic, id)
+	stands, _, err := operate.Of(store).PositionsIn(ctx, group, topic, id)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +97,6 @@ func (c *Cluster) planReset(ctx context.Context, store *dedup.Store, group, topi
 	return plan, missing(partitions, offsets)
 }
 
-// resetOf is what a reset means for one partition.
 func resetOf(at GroupOffset, position, to int64) ResetPartition {
 	p := ResetPartition{Partition: at.Partition, Position: position, Committed: at.Committed,
 		From: max(position, at.Committed)}

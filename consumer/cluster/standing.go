@@ -9,13 +9,13 @@ import (
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
-// Standing is where a group stands in some topics, by Kafka and by Postgres.
+// Standing is a group's progress in some topics, by Kafka and by Postgres.
 type Standing struct {
 	Group      Group
 	Partitions []PartitionStanding // sorted
 }
 
-// PartitionStanding is where a group stands in one partition.
+// PartitionStanding is a group's progress in one partition.
 type PartitionStanding struct {
 	GroupOffset
 	// Position is the offset to process next, in Postgres; -1 where there is none. It is what counts: the committed
@@ -23,7 +23,7 @@ type PartitionStanding struct {
 	Position int64
 	// LeaderEpoch is that of the last message before the position; nil: not known.
 	LeaderEpoch *int32
-	// Lag is how many offsets lie between the position and the last stable offset; -1 where there is no position.
+	// Lag counts the offsets between the position and the last stable offset; -1 where there is no position.
 	Lag int64
 	// Member is the group's that was given the partition; its zero value where none was.
 	Member Member

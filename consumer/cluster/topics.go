@@ -17,14 +17,14 @@ import (
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 )
 
-// TopicFacts are what a cluster tells of a topic.
+// TopicFacts describe a topic.
 type TopicFacts struct {
 	Name    string
 	Missing bool      // there is no such topic; nothing below is set
 	ID      uuid.UUID // zero where the brokers are older than 2.8
 	// Partitions is their number, and Replicas the least that one of them has.
 	Partitions, Replicas int
-	// Hidden is why the settings below are not known, and zero; nil where they are. It matches ErrNotAllowed where
+	// Hidden is why the settings below are unknown, and zero; nil where they are known. It matches ErrNotAllowed where
 	// the ACLs are the cause.
 	Hidden error
 	// Retention is retention.ms: how long messages are kept at least; -1 for ever.
@@ -75,6 +75,12 @@ func (c *Cluster) Topics(ctx context.Context, names []string) ([]TopicFacts, err
 	return facts, errors.Join(faults...)
 }
 
+// TopicNames asks for the names of all topics that this client may describe, but for Kafka's own.
+func (c *Cluster) TopicNames(ctx context.Context) (names []string, err error) {
+	err = c.patiently(ctx, func() (err error) { names, err = c.wire.TopicNames(ctx); return err })
+	return names, err
+}
+
 // leastReplicas is the least that one of the topic's partitions has.
 func leastReplicas(t wire.Topic) int {
 	least := 0
@@ -97,7 +103,7 @@ func (f *TopicFacts) read(s configs) {
 	f.Hidden = s.missing(topicSettings)
 }
 
-// configs are the settings of a topic or broker, or why they are not known.
+// configs are the settings of a topic or broker, or the error that hides them.
 type configs struct {
 	values map[string]string
 	err    error

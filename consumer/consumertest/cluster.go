@@ -24,8 +24,14 @@ func StartKafka(t testing.TB) *Broker {
 // default and a write needs two, so one broker can be stopped.
 func StartKafkaCluster(t testing.TB, n int) *Cluster {
 	t.Helper()
+	return StartKafkaAs(t, kafkaserver.Config{Brokers: n})
+}
+
+// StartKafkaAs starts the brokers of a config for this test alone.
+func StartKafkaAs(t testing.TB, config kafkaserver.Config) *Cluster {
+	t.Helper()
 	needJava(t)
-	cluster, err := kafkaserver.Start(context.Background(), kafkaserver.Config{Brokers: n})
+	cluster, err := kafkaserver.Start(context.Background(), config)
 	if err != nil {
 		t.Fatalf("consumertest: %v", err)
 	}

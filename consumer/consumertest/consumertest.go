@@ -53,6 +53,12 @@ func Kafka(t testing.TB) string {
 	return addr
 }
 
+// OnBrokers runs a test against the embedded broker and against a real Kafka.
+func OnBrokers(t *testing.T, test func(t *testing.T, addr string)) {
+	t.Run("fake", func(t *testing.T) { test(t, NewFake(t).Addr) })
+	t.Run("kafka", func(t *testing.T) { test(t, Kafka(t)) })
+}
+
 var shared sharedKafka
 
 type sharedKafka struct {

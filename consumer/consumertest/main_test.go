@@ -41,7 +41,7 @@ func TestKafkaEndsWithItsTestBinary(t *testing.T) {
 	require.NoError(t, parent.Process.Kill())
 	_ = parent.Wait()
 
-	require.Eventually(t, func() bool { return !listening(addr) }, 60*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !listening(addr) }, 3*time.Minute, 10*time.Millisecond)
 }
 
 func listening(addr string) bool {

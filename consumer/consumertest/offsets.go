@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// NoOffset is what CommittedOffset gives for a partition that the group committed nothing of.
+// NoOffset is CommittedOffset's answer for a partition that the group committed nothing of.
 const NoOffset = -1
 
 // CommittedOffset is the next offset that the group reads of a partition, or NoOffset.
@@ -25,6 +25,20 @@ func CommittedOffset(t testing.TB, addr, group, topic string, partition int32) (
 		})
 	})
 	return offset
+}
+
+// AwaitCommitted waits until the group reads a partition from next on, or from later.
+func AwaitCommitted(t testing.TB, addr, group, topic string, partition int32, next int64) {
+	t.Helper()
+	admin(t, addr, "wait for committed offset", func(ctx context.Context, a *kadm.Client) error {
+		return poll(ctx, func() error {
+			offset, err := committed(ctx, a, group, topic, partition)
+			if err == nil && offset < next {
+				err = fmt.Errorf("group %s is at %s/%d@%d, before %d", group, topic, partition, offset, next)
+			}
+			return err
+		})
+	})
 }
 
 func committed(ctx context.Context, a *kadm.Client, group, topic string, partition int32) (int64, error) {

@@ -1,7 +1,9 @@
 package consumertest
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"regexp"
@@ -11,11 +13,12 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
-	limit         = 30 * time.Second
+	limit         = 3 * time.Minute
 	pollEvery     = 50 * time.Millisecond
 	brokerDefault = -1 // of a topic's replicas
 )
@@ -41,11 +44,28 @@ func CreateTopic(t testing.TB, addr, topic string, partitions int, configs ...st
 			name, value, _ := strings.Cut(config, "=")
 			values[name] = &value
 		}
-		if _, err := a.CreateTopic(ctx, int32(partitions), brokerDefault, values, topic); err != nil {
+		if err := createTopic(ctx, a, topic, partitions, values); err != nil {
 			return err
 		}
-		return awaitPartitions(ctx, a, topic, partitions)
+		return awaitPartitions(ctx, a, addr, topic, partitions)
 	})
+}
+
+// createTopic does so with brokers of old, too: before 2.4 there is no default of replicas, and with ZooKeeper a topic
+// that was deleted is there for a while after the metadata names it no longer.
+func createTopic(ctx context.Context, a *kadm.Client, topic string, partitions int, configs map[string]*string) (
+	err error) {
+	still := poll(ctx, func() error {
+		_, err = a.CreateTopic(ctx, int32(partitions), brokerDefault, configs, topic)
+		if errors.Is(err, kerr.InvalidReplicationFactor) {
+			_, err = a.CreateTopic(ctx, int32(partitions), 1, configs, topic)
+		}
+		if errors.Is(err, kerr.TopicAlreadyExists) {
+			return err
+		}
+		return nil
+	})
+	return cmp.Or(still, err)
 }
 
 // CreateTopicOn makes a topic of one partition, whose replicas are on some brokers, the preferred leader first, and
@@ -76,7 +96,7 @@ func CreateTopicOn(t testing.TB, addr, topic string, brokers []int32, configs ..
 		if err != nil {
 			return err
 		}
-		return awaitPartitions(ctx, a, topic, 1)
+		return awaitPartitions(ctx, a, addr, topic, 1)
 	})
 }
 
@@ -112,12 +132,29 @@ func AddPartitions(t testing.TB, addr, topic string, more int) {
 		if err := added.Error(); err != nil {
 			return err
 		}
-		return awaitPartitions(ctx, a, topic, len(before[topic].Partitions)+more)
+		return awaitPartitions(ctx, a, addr, topic, len(before[topic].Partitions)+more)
 	})
 }
 
-func awaitPartitions(ctx context.Context, a *kadm.Client, topic string, partitions int) error {
-	return poll(ctx, func() error {
+// DeleteBefore deletes a partition's records below an offset, as retention does.
+func DeleteBefore(t testing.TB, addr, topic string, partition int32, offset int64) {
+	t.Helper()
+	admin(t, addr, fmt.Sprintf("delete records of %s/%d", topic, partition),
+		func(ctx context.Context, a *kadm.Client) error {
+			var to kadm.Offsets
+			to.AddOffset(topic, partition, offset, -1)
+			deleted, err := a.DeleteRecords(ctx, to)
+			if err != nil {
+				return err
+			}
+			return deleted.Error()
+		})
+}
+
+// awaitPartitions waits until a topic's partitions can be read, and every broker knows of them: metadata reach one
+// broker after the other.
+func awaitPartitions(ctx context.Context, a *kadm.Client, addr, topic string, partitions int) error {
+	err := poll(ctx, func() error {
 		ends, err := a.ListEndOffsets(ctx, topic)
 		if err != nil {
 			return err
@@ -127,6 +164,36 @@ func awaitPartitions(ctx context.Context, a *kadm.Client, topic string, partitio
 		}
 		return ends.Error()
 	})
+	if err != nil {
+		return err
+	}
+	client, err := newClient(addr)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return poll(ctx, func() error { return knownToAll(ctx, client, topic, partitions) })
+}
+
+func knownToAll(ctx context.Context, client *kgo.Client, topic string, partitions int) error {
+	brokers, err := kadm.NewClient(client).ListBrokers(ctx)
+	if err != nil {
+		return err
+	}
+	request := kmsg.NewPtrMetadataRequest()
+	of := kmsg.NewMetadataRequestTopic()
+	of.Topic = kmsg.StringPtr(topic)
+	request.Topics = []kmsg.MetadataRequestTopic{of}
+	for _, id := range brokers.NodeIDs() {
+		answer, err := request.RequestWith(ctx, client.Broker(int(id)))
+		if err != nil {
+			return err
+		}
+		if have := len(answer.Topics[0].Partitions); have != partitions {
+			return fmt.Errorf("broker %d knows %d of %d partitions", id, have, partitions)
+		}
+	}
+	return nil
 }
 
 // admin does something with a client of its own, within the limit, and fails the test with its error.

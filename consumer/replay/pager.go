@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/firstseen/firstseen/consumer/internal/fetch"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 // pager takes one partition through its range.
@@ -67,7 +69,11 @@ func (g *pager) page() error {
 		return nil
 	}
 	b := g.partition
-	page := Page{Topic: b.Topic, TopicID: b.TopicID, Partition: b.Partition, Messages: g.decode(t.Records), Next: next}
+	messages, err := g.decode(t.Records)
+	if err != nil {
+		return err
+	}
+	page := Page{Topic: b.Topic, TopicID: b.TopicID, Partition: b.Partition, Messages: messages, Next: next}
 	if err := g.f(g.ctx, page); err != nil {
 		return fmt.Errorf("page %s@%d: %w", b, g.next, err)
 	}
@@ -75,15 +81,24 @@ func (g *pager) page() error {
 	return nil
 }
 
-// decode turns the range's records into messages.
-func (g *pager) decode(records []*wire.Record) []dedup.Message {
+// decode turns the range's records into messages. The error is the end of the pass.
+func (g *pager) decode(records []*wire.Record) ([]dedup.Message, error) {
 	messages := make([]dedup.Message, 0, len(records))
 	for _, r := range records {
-		if r.Offset < g.end {
-			messages = append(messages, g.partition.Message(r))
+		if r.Offset >= g.end {
+			break
 		}
+		m, err := g.partition.Message(g.ctx, r)
+		for retry := wait.NewBackoff(); err != nil; m, err = g.partition.Message(g.ctx, r) {
+			g.partition.WaitFor(err, "offset", r.Offset)
+			if !wait.Sleep(g.ctx, retry.Next()) {
+				return nil, context.Cause(g.ctx)
+			}
+		}
+		messages = append(messages, m)
 	}
-	return messages
+	g.partition.Progress(time.Time{})
+	return messages, nil
 }
 
 // look finds out why nothing comes. Where compaction took the range's last messages and all behind them, no fetch ever
@@ -114,7 +129,7 @@ func (g *pager) probe(offset int64) (wire.Fetched, error) {
 	return found, err
 }
 
-// shortLooks is after how many MetadataIntervals it is believed.
+// shortLooks is the number of MetadataIntervals after which it is believed.
 const shortLooks = 6
 
 // short gives up where the partition goes on to end below the range's end. A new leader is behind only for a moment.

@@ -98,7 +98,7 @@ func TestReaderKeepsToItsMemory(t *testing.T) {
 	err = r.Read(t.Context(), consumer.Topic{Name: topic}, ranges, func(ctx context.Context, page Page) error {
 		n += len(page.Messages)
 		if n == 1 {
-			require.Eventually(t, func() bool { return r.memory.Used() > limit/2 }, 30*time.Second,
+			require.Eventually(t, func() bool { return r.memory.Used() > limit/2 }, 3*time.Minute,
 				100*time.Millisecond)
 		}
 		require.LessOrEqual(t, r.memory.Used(), limit)

@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/firstseen/firstseen/consumer"
-	"github.com/firstseen/firstseen/consumer/internal/crashguard"
 	"github.com/firstseen/firstseen/consumer/internal/holding"
-	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/operate"
+	"github.com/firstseen/firstseen/dedup/wait"
 	"github.com/firstseen/firstseen/handlers"
+	"github.com/firstseen/firstseen/handlers/crashguard"
 )
 
 // part takes one partition through a replay. One goroutine at a time uses it.
@@ -29,7 +29,7 @@ type part struct {
 	hold     *holds.Place
 
 	limit  int // messages a batch; lowered where batches take too long
-	parked holding.Parked
+	parked dedup.ParkedCount
 }
 
 // process takes a page to its end, in batches.
@@ -39,10 +39,10 @@ func (p *part) process(ctx context.Context, ms []dedup.Message, next int64) erro
 		if !p.rate.take(ctx, n) || !p.hasRoom(ctx) {
 			return cmp.Or(context.Cause(ctx), errParkedStay)
 		}
-		r, err := p.guard.Process(p.work, handlers.Batch{Position: p.position, Next: to, Messages: ms[:n],
-			Replayed: true})
+		r, err := p.transact(ctx, handlers.Batch{Position: p.position, Next: to, Messages: ms[:n],
+			Only: p.cfg.Handler, Replayed: true})
 		if err == nil {
-			p.limit = min(p.limit+max(1, p.limit/8), p.reader.cfg.MaxBatch)
+			p.limit = p.guard.Grow(p.limit, p.reader.cfg.MaxBatch)
 			p.parked.Add(r.Parked)
 			p.hold.End()
 			retry = wait.NewBackoff()
@@ -55,7 +55,18 @@ func (p *part) process(ctx context.Context, ms []dedup.Message, next int64) erro
 	return nil
 }
 
-// cut is how many of the messages go into the next batch, and the offset after it.
+// transact takes a batch through its transaction, when it is its turn.
+func (p *part) transact(ctx context.Context, b handlers.Batch) (r handlers.Result, err error) {
+	if slots := p.cfg.Transactions; slots != nil {
+		if !slots.Take(ctx) {
+			return r, context.Cause(ctx)
+		}
+		defer slots.Give()
+	}
+	return p.guard.Process(p.work, b)
+}
+
+// cut limits the next batch to n of the messages; to is the offset after it.
 func (p *part) cut(ms []dedup.Message, next int64) (n int, to int64) {
 	most := p.rate.chunk(p.limit)
 	if len(ms) <= most {
@@ -89,7 +100,7 @@ func (p *part) recover(ctx context.Context, failure error, ms []dedup.Message, n
 	return 0, p.position.Next, nil
 }
 
-// parkedPatience is how long a replay waits for parked messages of which none is settled.
+// parkedPatience bounds a replay's wait for parked messages while none is settled.
 const parkedPatience = 5 * time.Minute
 
 // errParkedStay ends a replay that has parked as much as it may.
@@ -109,7 +120,7 @@ func (p *part) hasRoom(ctx context.Context) bool {
 		}
 		p.hold.Wait(consumer.HeldMaxParked, fmt.Errorf("%d messages are parked or more, at most %d may be; "+
 			"`firstseen run` works on them", n, p.parked.Most))
-		if !wait.Sleep(ctx, holding.ParkedCheck) {
+		if !wait.Sleep(ctx, dedup.ParkedCheck) {
 			return false
 		}
 	}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/internal/fetch"
-	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 // pass is one Read. run owns every goroutine of it and returns when all have ended.
@@ -42,7 +42,6 @@ func newPass(ctx context.Context, r *Reader, settings consumer.Topic, f func(con
 	return p
 }
 
-// fetching is how the Reader has partitions fetched.
 func (r *Reader) fetching() fetch.Config {
 	return fetch.Config{Wait: r.cfg.FetchWait, Bytes: r.cfg.FetchBytes, BufferBytes: r.cfg.BufferBytes,
 		Interval: r.cfg.MetadataInterval}
@@ -50,7 +49,7 @@ func (r *Reader) fetching() fetch.Config {
 
 // settingsOf says how a topic's records become messages.
 func settingsOf(t consumer.Topic) fetch.Settings {
-	return fetch.Settings{Rule: t.Identity, TenantHeader: t.TenantHeader, Fingerprint: t.Fingerprint}
+	return fetch.Settings{Rule: t.Identity, TenantHeader: t.TenantHeader, Fingerprint: t.Fingerprint, Format: t.Format}
 }
 
 // run begins the pass and takes it to its end.

@@ -24,7 +24,7 @@ type Place struct {
 // EarliestPlace is the first message that is left in each partition.
 func EarliestPlace() Place { return Place{text: string(consumer.Earliest), start: consumer.Earliest} }
 
-// LatestPlace is where each partition ends: its last stable offset.
+// LatestPlace is each partition's end: its last stable offset.
 func LatestPlace() Place { return Place{text: string(consumer.Latest), start: consumer.Latest} }
 
 // OffsetPlace is one offset in every partition.
@@ -33,7 +33,7 @@ func OffsetPlace(offset int64) Place {
 }
 
 // ParsePlace reads "earliest", "latest", an offset, a duration before now ("2h" or "2h-ago"), or a time
-// ("2026-03-01" or "2026-03-01T04:05:06Z", by UTC where no zone is said). A time is the place of the first message
+// ("2026-03-01" or "2026-03-01T04:05:06Z", by UTC where no zone is said, from 1970 on). A time is the place of the first message
 // whose timestamp is at or after it, or where there is none that late, of the end. The Place's String is the text.
 func ParsePlace(text string, now time.Time) (Place, error) {
 	switch {
@@ -50,12 +50,20 @@ func ParsePlace(text string, now time.Time) (Place, error) {
 	}
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05",
 		"2006-01-02 15:04", time.DateOnly} {
-		if at, err := time.Parse(layout, text); err == nil {
+		if at, err := time.Parse(layout, text); err == nil && 1970 <= at.UTC().Year() && at.UTC().Year() <= 9999 {
 			return Place{text: text, time: at}, nil
 		}
 	}
 	return Place{}, fmt.Errorf("%q is neither earliest nor latest, an offset, a duration like 2h, or a time like "+
 		"2026-03-01T04:05:06Z", text)
+}
+
+// Fixed is the same place in words that say no time before now.
+func (p Place) Fixed() Place {
+	if !p.time.IsZero() {
+		p.text = p.time.UTC().Format(time.RFC3339Nano)
+	}
+	return p
 }
 
 func (p Place) String() string { return p.text }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,8 +24,9 @@ func (c *Config) prepare(p *handlers.Processor) error {
 	var err error
 	if c.Topic, err = c.Topic.Checked(); err != nil {
 		faults = append(faults, err)
-	} else if !slices.Contains(p.Topics(), c.Topic.Name) {
-		faults = append(faults, fmt.Errorf("topic %s: no handler is registered for it", c.Topic.Name))
+	} else if len(c.handlers(p)) == 0 {
+		faults = append(faults, fmt.Errorf("topic %s: %s is registered for it", c.Topic.Name,
+			strings.TrimRight("no handler "+c.Handler, " ")))
 	}
 	if c.Group == "" {
 		faults = append(faults, errors.New("group: a name is required"))
@@ -38,14 +40,13 @@ func (c *Config) prepare(p *handlers.Processor) error {
 	return errors.Join(faults...)
 }
 
-// defaultMaxParked is that of a consumer.
 var defaultMaxParked = consumer.Config{}.WithDefaults().MaxParked
 
 // beginReplay gives the replay of that name where there is one, and else sets a new one down.
 func (r *Reader) beginReplay(ctx context.Context, p *handlers.Processor, cfg *Config) (state *operate.Replay,
 	resumed bool, err error) {
 	state, resumed, err = r.findReplay(ctx, p, cfg)
-	if err != nil || resumed {
+	if err != nil || resumed || len(state.Ranges) == 0 {
 		return state, resumed, err
 	}
 	begun, err := operate.Of(p.Store()).BeginReplay(ctx, state, cfg.Fresh)
@@ -63,6 +64,9 @@ func (r *Reader) beginReplay(ctx context.Context, p *handlers.Processor, cfg *Co
 func (r *Reader) findReplay(ctx context.Context, p *handlers.Processor, cfg *Config) (state *operate.Replay,
 	resumed bool, err error) {
 	if err := cfg.prepare(p); err != nil {
+		return nil, false, err
+	}
+	if err := p.Store().CheckHome(ctx, cfg.Group, cfg.Home); err != nil {
 		return nil, false, err
 	}
 	topic, ends, err := r.lookUp(ctx, cfg.Topic.Name, nil, wire.LatestOffset)
@@ -85,14 +89,34 @@ func (c *Config) goesOn(p *handlers.Processor, state *operate.Replay, topicID uu
 	switch {
 	case state == nil:
 		return nil
-	case state.Asked != asked:
-		return fmt.Errorf("there is a replay %q of it already, which was begun %s (%s), "+
-			"and now is asked for %s: ask as before to go on, begin anew (fresh), or give this one another name",
-			c.Name, state.BegunAt.UTC().Format("2006-01-02 15:04:05"), state.Asked, asked)
+	case !sameAsked(state.Asked, asked):
+		return &DiffersError{c.Name, state.BegunAt, state.Asked, asked}
 	case state.Left() > 0 && state.TopicID != uuid.Nil && topicID != uuid.Nil && state.TopicID != topicID:
 		return errors.New("it was deleted and created again since the replay began: begin anew (fresh)")
 	}
 	return nil
+}
+
+// DiffersError says that there is a replay of that name already which was asked for otherwise: in other places or
+// partitions, or for other handlers.
+type DiffersError struct {
+	Name       string
+	BegunAt    time.Time
+	Asked, Now string
+}
+
+func (e *DiffersError) Error() string {
+	return fmt.Sprintf("there is a replay %q of it already, which was begun %s (%s), and now is asked for %s: "+
+		"ask as before to go on, begin anew (fresh), or give this one another name",
+		e.Name, e.BegunAt.UTC().Format("2006-01-02 15:04:05"), e.Asked, e.Now)
+}
+
+// sameAsked says that two replays are asked for alike: the order of their handlers says nothing.
+func sameAsked(a, b string) bool {
+	whatA, handlersA, _ := strings.Cut(a, askedHandlers)
+	whatB, handlersB, _ := strings.Cut(b, askedHandlers)
+	sorted := func(list string) []string { return slices.Sorted(strings.SplitSeq(list, ",")) }
+	return whatA == whatB && slices.Equal(sorted(handlersA), sorted(handlersB))
 }
 
 // planReplay resolves the places.
@@ -110,9 +134,13 @@ func (r *Reader) planReplay(ctx context.Context, p *handlers.Processor, cfg *Con
 	if err != nil {
 		return nil, err
 	}
-	stands, err := operate.Of(p.Store()).PositionsIn(ctx, cfg.Group, topic.Name, topic.ID)
+	stands, stale, err := operate.Of(p.Store()).PositionsIn(ctx, cfg.Group, topic.Name, topic.ID)
 	if err != nil {
 		return nil, err
+	}
+	if stale {
+		return nil, fmt.Errorf("it was deleted and created again, and group %s has not begun in the new one: "+
+			"have it begin there first, by on_reset or firstseen offsets reset", cfg.Group)
 	}
 	state := &operate.Replay{Consumer: operate.ReplayConsumer(cfg.Group, cfg.Name), Topic: topic.Name,
 		TopicID: topic.ID, Asked: cfg.asked(p)}
@@ -122,6 +150,9 @@ func (r *Reader) planReplay(ctx context.Context, p *handlers.Processor, cfg *Con
 		partitions = slices.Sorted(maps.Keys(ends))
 	}
 	for _, id := range partitions {
+		if !cfg.Home.Has(id) {
+			continue
+		}
 		if _, there := ends[id]; !there {
 			faults = append(faults, fmt.Errorf("partition %d %w", id, errMissing))
 			continue
@@ -140,7 +171,7 @@ func (r *Reader) planReplay(ctx context.Context, p *handlers.Processor, cfg *Con
 	return state, errors.Join(faults...)
 }
 
-// lost is what messages that are not there any more mean.
+// lost logs messages that are not there any more, or returns the error that ends the replay, by OnLoss.
 func (r *Reader) lost(topic string, partition int32, from, to int64) error {
 	if r.cfg.OnLoss == consumer.Continue {
 		r.cfg.Logger.Error("messages were deleted before they were read: LOST", "partition",

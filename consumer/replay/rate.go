@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/firstseen/firstseen/consumer/internal/wait"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 // rate spreads messages over time: so many a second, 0 for no limit. It is safe for concurrent use.
@@ -16,7 +16,7 @@ type rate struct {
 	next time.Time // when the next message may come
 }
 
-// chunk is how many messages of n may come at once: a second's.
+// chunk caps a batch at a second's messages.
 func (r *rate) chunk(n int) int {
 	if r.perSecond <= 0 {
 		return n

@@ -12,7 +12,7 @@
 //	pass.go, pager.go      one Read: its ranges, and one partition's pages
 //	replay.go, plan.go     one Replay, and what it is to read
 //	part.go, rate.go       one partition's batches, and how fast they may come
-//	preview.go             what a replay would come to
+//	preview.go             what a replay would read, and come to
 package replay
 
 import (
@@ -29,19 +29,19 @@ import (
 
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/internal/fetch"
-	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/memory"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 // ReaderConfig says how a Reader reads. Only Brokers is required.
 type ReaderConfig struct {
 	consumer.Connection
 
-	// OnLoss is what happens where messages of a range were deleted before they were read: Fail (default), or Continue
-	// with what is left, which is logged with the range of offsets.
+	// OnLoss applies where messages of a range were deleted before they were read: Fail (default), or Continue with
+	// what is left, which is logged with the range of offsets.
 	OnLoss consumer.Policy
 
 	// MaxBatch caps a page's messages. Default that of consumer.Config.
@@ -49,11 +49,11 @@ type ReaderConfig struct {
 	// MaxBatchBytes caps a page's keys, values and headers; a single larger message is a page of its own. Default 4
 	// MiB.
 	MaxBatchBytes int
-	// Concurrency is how many pages are decoded and handed over at once. Default 4.
+	// Concurrency caps the pages that are decoded and handed over at once. Default 4.
 	Concurrency int
 	// BufferBytes bounds what is in memory, as in consumer.Config. Default 64 MiB.
 	BufferBytes int
-	// FetchWait is how long a broker waits for records before it answers. Default 500 ms.
+	// FetchWait bounds a broker's wait for records before it answers. Default 500 ms.
 	FetchWait time.Duration
 	// FetchBytes caps a fetch's answer, compressed. Default 8 MiB.
 	FetchBytes int
@@ -64,7 +64,7 @@ type ReaderConfig struct {
 	Logger *slog.Logger
 }
 
-// Range is what to read of a partition: the offsets from From up to, but not including, To.
+// Range is a part of a partition: the offsets from From up to, but not including, To.
 type Range struct {
 	Partition int32
 	From, To  int64

@@ -6,68 +6,81 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/firstseen/firstseen/consumer"
-	"github.com/firstseen/firstseen/consumer/internal/crashguard"
-	"github.com/firstseen/firstseen/consumer/internal/holding"
+	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/operate"
+	"github.com/firstseen/firstseen/dedup/shards"
+	"github.com/firstseen/firstseen/dedup/wait"
 	"github.com/firstseen/firstseen/handlers"
+	"github.com/firstseen/firstseen/handlers/crashguard"
 )
 
 // Config says which part of a topic a replay is to read. Topic and Group are required.
 type Config struct {
-	// Topic is what is read, as in consumer.Config.Topics. Required.
+	// Topic is read, as in consumer.Config.Topics. Required.
 	Topic consumer.Topic
 	// Group is the consumer group whose messages they are. Required. The replay neither joins it nor moves its
 	// offsets, and reads nothing that lies beyond its position in Postgres: that is the group's to read, in its
 	// order.
 	Group string
+	// Handler is the only one that is given messages. Default: all of the topic.
+	Handler string
 	// Name tells replays of a topic apart; one that was interrupted goes on under its name. Default: the topic's.
 	Name string
-	// From is where to begin. Default: the first message that is left.
+	// From is the first place to read. Default: the first message that is left.
 	From Place
-	// To is where to end: what is there is not read. Default: the end, as it is when the replay begins.
+	// To ends the replay: what is there is not read. Default: the end, as it is when the replay begins.
 	To Place
 	// Partitions are those to read. Default: all.
 	Partitions []int32
+	// Home is the shard that the processor's store is, as in consumer.Config: what is at home elsewhere is left out, also
+	// of Partitions. Default: all is at home.
+	Home shards.Home
 	// Rate caps the messages a second. Default: no limit.
 	Rate int
 	// Fresh begins anew where there is a replay of that name already.
 	Fresh bool
-	// MaxParked is how many of a partition's messages may be parked before the replay waits. Default 100,000.
+	// Transactions, if set, bounds those of the replay together with those of all others who share it.
+	Transactions wait.Slots
+	// Holds has what keeps batches of the replay from going on. Default: the registry in which the Reader tells what it
+	// waits for itself.
+	Holds *holds.Registry
+	// MaxParked caps a partition's parked messages: beyond it the replay waits. Default 100,000.
 	MaxParked int
 	// Progress, if set, is told after each batch how far the replay is. It is called by one goroutine at a time.
 	Progress func(Result)
 }
 
-// Result is what a replay did, and how far it is.
+// Result tells what a replay did, and how far it is.
 type Result struct {
 	Name, Topic string
 	// Resumed says that the replay had begun before, at BegunAt.
 	Resumed bool
 	BegunAt time.Time
-	// Before is how many offsets were done before this run.
+	// Before counts the offsets that were done before this run.
 	Before int64
-	// Ranges are how far each partition is, sorted.
+	// Ranges tell how far each partition is, sorted.
 	Ranges []operate.ReplayRange
-	// Read is how many messages this run has read. Offsets without one, such as transaction markers, do not count.
+	// Read counts the messages that this run has read. Offsets without one, such as transaction markers, do not count.
 	Read int64
-	// Result is what became of them, each once for every handler.
+	// Result counts what became of them, each once for every handler.
 	handlers.Result
-	// Elapsed is how long this run has taken.
+	// Elapsed is this run's time.
 	Elapsed time.Duration
 	// Guessed is for Preview: more IDs were new than it could remember, so that New may be too high.
 	Guessed bool
 }
 
-// Left is how many offsets are not done yet.
+// Left counts the offsets that are not done yet.
 func (r *Result) Left() int64 { return (&operate.Replay{Ranges: r.Ranges}).Left() }
 
-// Total is how many offsets the whole replay has.
+// Total counts the offsets of the whole replay.
 func (r *Result) Total() (n int64) {
 	for _, p := range r.Ranges {
 		n += p.To - p.From
@@ -104,10 +117,7 @@ func (r *Reader) Replay(ctx context.Context, p *handlers.Processor, cfg Config) 
 	j.tell()
 	telling, told := context.WithCancel(ctx)
 	var teller sync.WaitGroup
-	teller.Go(func() {
-		holding.Tell(telling, holding.Teller{Registry: r.holds, Store: p.Store(), Consumer: state.Consumer,
-			Log: j.log})
-	})
+	teller.Go(func() { p.Store().KeepHoldsTold(telling, state.Consumer, r.holds, j.log) })
 	defer teller.Wait()
 	defer told()
 	if err = j.acquire(ctx); err == nil {
@@ -136,7 +146,7 @@ type job struct {
 	sofar Result
 }
 
-// drain is how long open batches may go on after the end of a replay's context.
+// drain bounds the time of open batches after the end of a replay's context.
 const drain = 15 * time.Second
 
 func newJob(ctx context.Context, r *Reader, p *handlers.Processor, cfg Config, state *operate.Replay, resumed bool,
@@ -147,18 +157,14 @@ func newJob(ctx context.Context, r *Reader, p *handlers.Processor, cfg Config, s
 		rate: rate{perSecond: cfg.Rate}, parts: map[int32]*part{},
 		sofar: Result{Name: cfg.Name, Topic: cfg.Topic.Name, Resumed: resumed, BegunAt: state.BegunAt},
 	}
-	j.sofar.Before = j.sofar.total(state) - state.Left()
+	j.sofar.Ranges = state.Ranges
+	j.sofar.Before = j.sofar.Total() - state.Left()
 	j.work, j.abandon = context.WithCancel(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() {
 		timer := time.AfterFunc(drain, j.abandon)
 		context.AfterFunc(j.work, func() { timer.Stop() })
 	})
 	return j
-}
-
-func (r *Result) total(state *operate.Replay) int64 {
-	r.Ranges = state.Ranges
-	return r.Total()
 }
 
 // tell logs what there is to do.
@@ -182,16 +188,16 @@ func (j *job) acquire(ctx context.Context) error {
 			continue
 		}
 		position, err := j.processor.Store().Acquire(ctx, j.state.Consumer, j.state.Topic, at.Partition,
-			holding.Owner())
+			dedup.ThisProcess())
 		if err != nil {
 			return err
 		}
 		at.Next = position.Next
 		log := j.log.With("partition", at.Partition)
-		part := &part{job: j, position: position, at: at, log: log, limit: j.reader.cfg.MaxBatch,
-			parked: holding.Parked{Store: j.processor.Store(), Topic: j.state.Topic, Partition: at.Partition,
+		part := &part{job: j, position: position, at: at, log: log, limit: min(j.reader.cfg.MaxBatch, crashguard.FirstBatch),
+			parked: dedup.ParkedCount{Store: j.processor.Store(), Topic: j.state.Topic, Partition: at.Partition,
 				Most: j.cfg.MaxParked},
-			hold: j.reader.holds.Place(holds.ReplayKind,
+			hold: cmp.Or(j.cfg.Holds, j.reader.holds).Place(holds.ReplayKind,
 				fmt.Sprintf("%s of %s/%d", j.cfg.Name, j.state.Topic, at.Partition))}
 		part.guard = cmp.Or(
 			crashguard.AfterAcquiring(j.processor, position, position.Next, position.Next, part.limit, log),
@@ -272,6 +278,17 @@ func (c *Config) asked(p *handlers.Processor) string {
 	if c.Partitions != nil {
 		partitions = "partitions " + strings.Trim(strings.ReplaceAll(fmt.Sprint(c.Partitions), " ", ","), "[]")
 	}
-	return fmt.Sprintf("from %s to %s, %s, handlers %s", c.From, c.To, partitions,
-		strings.Join(p.Handlers(c.Topic.Name), ","))
+	return fmt.Sprintf("from %s to %s, %s", c.From, c.To, partitions) + askedHandlers + strings.Join(c.handlers(p), ",")
+}
+
+// askedHandlers is what stands before the handlers' names in what was asked for.
+const askedHandlers = ", handlers "
+
+// handlers are the names of those that are given messages; none: the topic has none, or not that one.
+func (c *Config) handlers(p *handlers.Processor) []string {
+	all := p.Handlers(c.Topic.Name)
+	if c.Handler != "" {
+		all = slices.DeleteFunc(all, func(name string) bool { return name != c.Handler })
+	}
+	return all
 }

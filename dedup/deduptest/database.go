@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// limit is for one step of making or dropping a database, on a machine that is busy with other tests.
+// limit bounds one step of making or dropping a database, on a machine that is busy with other tests.
 const limit = time.Minute
 
 // DB is a migrated database of one test.
@@ -37,8 +37,8 @@ func NewDatabase(t testing.TB) string {
 	return create(t, admin, "template0")
 }
 
-// New gives a database with all migrations. They run once per test binary; each further database is a
-// copy.
+// New gives a database with all migrations. They run once per test binary and day, for the inbox has a partition of
+// each day from then on; each further database is a copy.
 func New(t testing.TB) *DB {
 	t.Helper()
 	admin, template, err := shared.migrated()
@@ -87,12 +87,17 @@ func As(t testing.TB, dsn, role string) string {
 	return u.String()
 }
 
-// migrated gives the name of the template, and makes it at the first call.
+// migrated gives the name of the template, and makes it at the first call of a day (UTC). One of the day before is
+// kept: it may just be copied.
 func (s *server) migrated() (admin, template string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if admin, err = s.locked(); err != nil || s.template != "" {
-		return admin, s.template, err
+	if admin, err = s.locked(); err != nil {
+		return "", "", err
+	}
+	today := s.today()
+	if n := len(s.templates); n > 0 && s.day.Equal(today) {
+		return admin, s.templates[n-1], nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -100,8 +105,16 @@ func (s *server) migrated() (admin, template string, err error) {
 	if err := makeTemplate(ctx, admin, name); err != nil {
 		return "", "", err
 	}
-	s.template = name
+	s.templates, s.day = append(s.templates, name), today
 	return admin, name, nil
+}
+
+func (s *server) today() time.Time {
+	now := time.Now
+	if s.now != nil {
+		now = s.now
+	}
+	return now().UTC().Truncate(day)
 }
 
 func makeTemplate(ctx context.Context, admin, name string) error {

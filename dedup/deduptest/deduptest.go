@@ -12,10 +12,12 @@ package deduptest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/firstseen/firstseen/dedup/deduptest/pgserver"
 )
@@ -55,12 +57,7 @@ func StartServer(t testing.TB, config pgserver.Config) *pgserver.Server {
 	if err != nil {
 		t.Fatalf("deduptest: %v", err)
 	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("deduptest: %v", err)
-		}
-	})
-	return s
+	return untilEnd(t, s)
 }
 
 // StartStandby starts a standby of a server, closed at the test's end.
@@ -70,6 +67,11 @@ func StartStandby(t testing.TB, primary *pgserver.Server) *pgserver.Server {
 	if err != nil {
 		t.Fatalf("deduptest: %v", err)
 	}
+	return untilEnd(t, s)
+}
+
+// untilEnd has a server closed at the test's end.
+func untilEnd(t testing.TB, s *pgserver.Server) *pgserver.Server {
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Errorf("deduptest: %v", err)
@@ -82,10 +84,12 @@ func StartStandby(t testing.TB, primary *pgserver.Server) *pgserver.Server {
 var shared server
 
 type server struct {
-	mu       sync.Mutex
-	dsn      string           // of the superuser's database; empty before the first use
-	started  *pgserver.Server // nil where the environment names a server
-	template string           // the migrated database that New copies; empty before the first New
+	mu        sync.Mutex
+	dsn       string           // of the superuser's database; empty before the first use
+	started   *pgserver.Server // nil where the environment names a server
+	templates []string         // the last is the migrated database that New copies; none before the first New
+	day       time.Time        // that the last template has partitions from
+	now       func() time.Time // nil: time.Now
 }
 
 // get gives the superuser's DSN, and starts the server at the first call.
@@ -118,9 +122,12 @@ func (s *server) stop() error {
 	var err error
 	if s.started != nil {
 		err = s.started.Close()
-	} else if s.template != "" {
-		err = dropDatabase(context.Background(), s.dsn, s.template)
 	}
-	s.dsn, s.started, s.template = "", nil, ""
+	for _, name := range s.templates {
+		if s.started == nil {
+			err = errors.Join(err, dropDatabase(context.Background(), s.dsn, name))
+		}
+	}
+	s.dsn, s.started, s.templates = "", nil, nil
 	return err
 }

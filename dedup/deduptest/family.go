@@ -4,6 +4,7 @@ package deduptest
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 // Family gives the processes that one has started, and those that these have. Where there is no /proc the test is
@@ -52,8 +55,10 @@ func AwaitEnded(t testing.TB, pids []int) {
 	if len(pids) == 0 {
 		t.Fatal("deduptest: no process was there to end")
 	}
-	for limit := time.Now().Add(time.Minute); slices.ContainsFunc(pids, runs); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(limit) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for slices.ContainsFunc(pids, runs) {
+		if !wait.Sleep(ctx, 20*time.Millisecond) {
 			t.Fatalf("deduptest: of the processes %v some still run", pids)
 		}
 	}

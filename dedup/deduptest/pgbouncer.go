@@ -101,7 +101,7 @@ func (b *Bouncer) awaitAnswer() error {
 	}
 }
 
-// pgbouncerPaths are where the program is looked for: Debian's place is not on every user's PATH.
+// Debian's place is not on every user's PATH.
 var pgbouncerPaths = []string{"pgbouncer", "/usr/sbin/pgbouncer"}
 
 func findPgBouncer(t testing.TB) string {

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// poolLimit is for the connections of a pool to come back at a test's end. A test that has failed may never give them.
+// poolLimit bounds the wait for the connections of a pool at a test's end. A test that has failed may never give them.
 const poolLimit = 10 * time.Second
 
 // OpenPool opens a pool on a DSN, which is closed at the test's end; change may be nil. A connection that is not given

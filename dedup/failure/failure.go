@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/puddle/v2"
 )
 
-// Sign is what an error shows.
+// Sign is the class of an error, as Of finds it.
 type Sign int
 
 // The signs. The zero value is Other.
@@ -88,8 +88,8 @@ var table = map[string]Sign{
 // ErrConnectionLost says that a connection has ended under who used it, where nothing else does.
 var ErrConnectionLost = errors.New("the transaction's connection was lost")
 
-// Of is what an error is a sign of. One that comes from elsewhere than Postgres may look like one of the connection:
-// io.ErrUnexpectedEOF is also what a JSON decoder says of a payload that was cut off. The caller knows whether its
+// Of classifies an error. One that comes from elsewhere than Postgres may look like one of the connection:
+// io.ErrUnexpectedEOF is also a JSON decoder's error for a payload that was cut off. The caller knows whether its
 // connection still stands.
 func Of(err error) Sign {
 	var pg *pgconn.PgError

@@ -15,6 +15,7 @@ const (
 	Locked      = "position_locked"
 	Kafka       = "kafka"
 	Broker      = "broker"
+	Throttled   = "throttled"
 	Handler     = "handler"
 	MaxParked   = "max_parked"
 	Undecodable = "undecodable"
@@ -32,9 +33,13 @@ const (
 	Suspected   = "suspected"
 	Alone       = "alone"
 	DeadTopic   = "dead_topic"
+	NoSender    = "no_sender"
+	Paused      = "paused"
+	Schemas     = "schema_registry"
+	NotHome     = "not_home"
 )
 
-// Entry is what is known of a code, whatever waits because of it.
+// Entry explains a code, whatever waits because of it.
 type Entry struct {
 	Code string
 	// Means says what has happened, and Do what an operator is to do about it.
@@ -56,6 +61,8 @@ var catalogue = []Entry{
 	{Code: Locked, Means: "somebody's transaction has locked the partition's position",
 		Do: "end the session that the reason names, select pg_terminate_backend(PID); " +
 			"it is tried again until that is gone"},
+	{Code: NotHome, Means: "the partition is at home in another Postgres server, or this is not the shard it is taken for",
+		Do: "see the reason, and give all processes the same postgres.shards; nothing was begun or handled here"},
 	{Code: Kafka, Means: "Kafka does not answer what has to be known",
 		Do: "bring the brokers back, or see the reason; they are asked again until they answer"},
 	{Code: Broker, Means: "fetches from a broker fail", Level: slog.LevelWarn,
@@ -103,6 +110,18 @@ var catalogue = []Entry{
 			"and nothing new is begun before the message was tried; see then which handler hangs"},
 	{Code: DeadTopic, Means: "dead letters can't be published to their topic",
 		Do: "create the topic, or allow Write on it; dead letters wait in Postgres, and all else goes on"},
+	{Code: NoSender, Means: "messages of the outbox lie there that no destination of this process sends",
+		Level: slog.LevelWarn,
+		Do: "add the topic to a destination, or run the relay that has it; or delete them from the table outbox; " +
+			"all else goes on"},
+	{Code: Schemas, Means: "the schema registry does not answer what the next message is to be read by",
+		Do: "bring the registry back, or see the reason: its address, its login; it is asked again until it answers, " +
+			"and nothing is skipped"},
+	{Code: Paused, Means: "an operator has paused it: its messages stay in the outbox", Level: slog.LevelInfo,
+		Do: "resume it when what it was paused for is done"},
+	{Code: Throttled, Means: "a broker answers no fetch, to slow this client down", Level: slog.LevelWarn,
+		Do: "raise the quota consumer_byte_rate of its user or client ID (kafka-configs.sh): " +
+			"it is too small for one fetch"},
 }
 
 // Catalogue lists all codes.
@@ -116,7 +135,7 @@ func OfPostgres(err error) string {
 	return Postgres
 }
 
-// EntryOf is what is known of a code. Of one that nobody knows it has the code alone.
+// EntryOf returns a code's entry in the catalogue. An unknown code stands as its own meaning.
 func EntryOf(code string) Entry {
 	if i := slices.IndexFunc(catalogue, func(e Entry) bool { return e.Code == code }); i >= 0 {
 		return catalogue[i]

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Kind is what sort of thing waits.
+// Kind is the kind of a subject.
 type Kind string
 
 // The kinds; a subject's name is what stands behind.
@@ -31,7 +31,7 @@ const (
 	StartKind     Kind = "start"      // of the program; what it waits for
 )
 
-// Subject is what waits.
+// Subject names something that waits.
 type Subject struct {
 	Kind Kind   `json:"kind"`
 	Name string `json:"name"`
@@ -51,13 +51,13 @@ type Hold struct {
 	Code string `json:"code"`
 	// Since is when it began to wait for this.
 	Since time.Time `json:"since"`
-	// Reason is what the last try failed by, as text.
+	// Reason is the last try's error, as text.
 	Reason string `json:"reason"`
 	// Tries counts the tries that failed, 1 at least.
 	Tries int `json:"tries"`
 }
 
-// Entry is what the catalogue has of the hold's code.
+// Entry is the catalogue's entry of the hold's code.
 func (h *Hold) Entry() Entry { return EntryOf(h.Code) }
 
 // Registry has the holds of a process, and logs when they begin and end. Make it with New. It is safe for concurrent
@@ -65,6 +65,8 @@ func (h *Hold) Entry() Entry { return EntryOf(h.Code) }
 type Registry struct {
 	mu     sync.Mutex
 	log    *slog.Logger
+	key    string // of each line; empty: none
+	value  string
 	places map[*Place]bool // that have a hold
 	said   map[string]*said
 }
@@ -77,15 +79,15 @@ func New(log *slog.Logger) *Registry {
 	return &Registry{log: log, places: map[*Place]bool{}, said: map[string]*said{}}
 }
 
-// LogTo has holds logged to another log from now on.
-func (r *Registry) LogTo(log *slog.Logger) {
+// LogTo has holds logged to another log from now on, each line with attribute key, unless it has that of its own.
+func (r *Registry) LogTo(log *slog.Logger, key, value string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.log = log
+	r.log, r.key, r.value = log, key, value
 }
 
-// Place is where something waits, or does not: it has one hold at a time. Several places may have the same subject. It
-// is safe for concurrent use.
+// Place has the hold of something that waits, one at a time, or none. Several places may have the same subject. It is
+// safe for concurrent use.
 type Place struct {
 	registry *Registry
 	subject  Subject
@@ -100,7 +102,7 @@ func (r *Registry) Place(kind Kind, name string) *Place {
 // Hold is the place's hold; nil where there is none.
 func (p *Place) Hold() *Hold { return p.now.Load() }
 
-// Code is that of the place's hold; empty where there is none.
+// Code is the code of the place's hold; empty where there is none.
 func (p *Place) Code() string {
 	if h := p.now.Load(); h != nil {
 		return h.Code
@@ -164,6 +166,7 @@ func (r *Registry) change(do func(*Registry)) {
 	r.mu.Lock()
 	do(r)
 	lines, log := r.due(time.Now()), r.log
+	r.mark(lines)
 	r.mu.Unlock()
 	for _, l := range lines { // without the lock: a log may be slow
 		log.Log(context.Background(), l.level, l.message, l.attrs...)

@@ -178,3 +178,16 @@ func TestAPlaceOfNoRegistryKnowsItsHold(t *testing.T) {
 	p.End()
 	require.Nil(t, p.Hold())
 }
+
+func TestTheRegistrysAttributeIsOnEachLineOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, l *listening) {
+		l.LogTo(l.Registry.log, "group", "billing")
+		l.Place(GroupKind, "billing").Wait(Kafka, errGone)
+		l.Place(PartitionKind, "orders/3").Wait(Postgres, errGone)
+		lines := l.lines(0)
+		require.Len(t, lines, 2)
+		for _, line := range lines {
+			require.Equal(t, 1, strings.Count(line, "group=billing"), line)
+		}
+	})
+}

@@ -19,7 +19,7 @@ const (
 	maxNamed  = 10
 )
 
-// said is what the log has of a code.
+// said collects the log's lines about a code.
 type said struct {
 	entry          Entry
 	holds          map[*Place][]any // those that are to be logged, with their attributes
@@ -46,7 +46,7 @@ func (r *Registry) saying(code string) *said {
 
 func (s *said) begin(p *Place, attrs []any) { s.holds[p] = attrs }
 
-// end is for a hold whose subject goes on.
+// end takes a place's hold out, whose subject goes on, and has its end logged if its begin was.
 func (s *said) end(p *Place) {
 	if s.logged[p] {
 		h := *p.now.Load()
@@ -55,7 +55,7 @@ func (s *said) end(p *Place) {
 	s.forget(p)
 }
 
-// forget is for a hold after which the subject does not go on: nothing is said of its end.
+// forget takes a place's hold out, whose subject does not go on: nothing is said of its end.
 func (s *said) forget(p *Place) {
 	delete(s.holds, p)
 	delete(s.logged, p)
@@ -80,7 +80,16 @@ type line struct {
 	attrs   []any
 }
 
-// due are the lines that it is time for. Call it with mu held.
+// mark gives lines the registry's attribute, before their own. Call it with mu held.
+func (r *Registry) mark(lines []line) {
+	for i := range lines {
+		if l := &lines[i]; r.key != "" && !slices.Contains(l.attrs, any(r.key)) {
+			l.attrs = append([]any{r.key, r.value}, l.attrs...)
+		}
+	}
+}
+
+// due takes the lines that it is time for. Call it with mu held.
 func (r *Registry) due(now time.Time) (lines []line) {
 	for _, s := range r.said {
 		switch {

@@ -1,17 +1,15 @@
 package idempotency
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/textproto"
 	"slices"
 	"strings"
 )
 
-// Answer is what a request was answered, as far as it is given again.
+// Answer is a request's answer, as far as it is given again.
 type Answer struct {
 	// Status is 200 to 599; 1xx is no answer.
 	Status int
@@ -20,7 +18,7 @@ type Answer struct {
 	Body   []byte
 }
 
-// representation are the headers that are always given again: they are part of what the body is, or say where.
+// representation headers are always given again: they belong to the body, or say where it is.
 var representation = []string{"Content-Type", "Content-Encoding", "Content-Language", "Content-Location",
 	"Content-Disposition", "Location", "Etag", "Last-Modified"}
 
@@ -30,7 +28,7 @@ var ofOneExchange = []string{"Set-Cookie", "Set-Cookie2", "Date", "Age", "Connec
 	"Upgrade", "Content-Length", "Www-Authenticate", "Authentication-Info", "Alt-Svc", "Strict-Transport-Security",
 	"Server-Timing", "Retry-After", "X-Request-Id", "Idempotency-Key", replayedHeader}
 
-// keptHeaders are those that answers are stored with, canonical. It refuses what must not be given again.
+// keptHeaders lists the headers that answers are stored with, canonical. It refuses what must not be given again.
 func keptHeaders(chosen []string) ([]string, error) {
 	kept := slices.Clone(representation)
 	for _, name := range chosen {
@@ -53,24 +51,27 @@ func pick(h http.Header, names []string) http.Header {
 	return picked
 }
 
-// encodeHeader writes headers as HTTP/1.1 does: their values are bytes, which JSON would not keep.
+// encodeHeader writes headers as HTTP/1.1 does: their values are bytes, which JSON would not keep. No line break is in
+// them then; whatever else is, decodeAnswer gives back, as net/http sends it too.
 func encodeHeader(h http.Header) []byte {
 	var b bytes.Buffer
 	_ = h.Write(&b) // a buffer takes everything
 	return b.Bytes()
 }
 
-// errUnreadable is of a stored answer.
 var errUnreadable = errors.New("the stored answer can't be read")
 
 func decodeAnswer(status int, header, body []byte) (*Answer, error) {
 	if status < 200 || status > 599 {
 		return nil, fmt.Errorf("%w: its status is %d", errUnreadable, status)
 	}
-	lines := bufio.NewReader(bytes.NewReader(append(bytes.Clone(header), "\r\n"...)))
-	h, err := textproto.NewReader(lines).ReadMIMEHeader()
-	if err != nil {
-		return nil, fmt.Errorf("%w: its headers: %w", errUnreadable, err)
+	h := http.Header{}
+	for line := range strings.Lines(string(header)) {
+		name, value, ok := strings.Cut(strings.TrimSuffix(line, "\r\n"), ": ")
+		if !ok {
+			return nil, fmt.Errorf("%w: its headers are none", errUnreadable)
+		}
+		h[name] = append(h[name], value)
 	}
-	return &Answer{Status: status, Header: http.Header(h), Body: body}, nil
+	return &Answer{Status: status, Header: h, Body: body}, nil
 }

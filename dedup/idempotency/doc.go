@@ -35,7 +35,7 @@
 // sweep deletes it. The lock ends with its session; a session whose process was lost without a word is ended by
 // Postgres, once the handler's time is over.
 //
-// In reading order: key.go, scope.go, fingerprint.go, answer.go (what a request and its answer are known by);
-// store.go (the port), postgres.go, transaction.go and sweep.go (Postgres); middleware.go (Config), serve.go (the way
-// of one request), request.go, inflight.go, recorder.go, modes.go, lease.go, problem.go, events.go.
+// In reading order: package request (keys, bodies, problems); scope.go, fingerprint.go, answer.go (what a request and
+// its answer are known by); store.go (the port), postgres.go, transaction.go and sweep.go (Postgres); middleware.go
+// (Config), serve.go (the way of one request), inflight.go, recorder.go, modes.go, lease.go, codes.go, events.go.
 package idempotency

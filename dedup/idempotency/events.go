@@ -9,7 +9,7 @@ import (
 	"github.com/firstseen/firstseen/dedup/instruments"
 )
 
-// Event is what became of a request with a key, as it is logged: never its key, its body or a token.
+// Event tells the log of a request with a key: never its key, its body or a token.
 type Event struct {
 	// Name is one of the names below.
 	Name string
@@ -30,7 +30,7 @@ const (
 // scopeName is the instrumentation scope of the counter.
 const scopeName = "github.com/firstseen/firstseen/dedup/idempotency"
 
-// events tells everybody who wants to know.
+// events go to the log, to Config.OnEvent and to the counter of requests.
 type events struct {
 	log     *slog.Logger
 	hear    func(Event)
@@ -49,11 +49,20 @@ var levels = map[string]slog.Level{EventConflict: slog.LevelWarn}
 var outcomes = map[string]string{EventMiss: "miss", EventHit: "hit", EventConflict: "conflict",
 	EventInProgress: "in_progress"}
 
-// tell tells of an event; counted is its route, where that is of a few.
+// Outcomes that are no events: the requests were refused before anything was known of their keys.
+const (
+	unavailable = "unavailable"
+	busy        = "busy"
+)
+
+// tell tells of an event; counted is its route for the counter, where that is one of a few.
 func (e *events) tell(ctx context.Context, event Event, counted string) {
 	e.log.LogAttrs(ctx, levels[event.Name], event.Name, slog.String("request_id", event.RequestID),
 		slog.String("tenant", event.Tenant), slog.String("scope", event.Scope), slog.String("route", event.Route))
-	e.counter.Add(ctx, 1,
-		instruments.Add(instruments.Route.String(counted), instruments.Outcome.String(outcomes[event.Name]))...)
+	e.count(ctx, counted, outcomes[event.Name])
 	e.hear(event)
+}
+
+func (e *events) count(ctx context.Context, route, outcome string) {
+	e.counter.Add(ctx, 1, instruments.Add(instruments.Route.String(route), instruments.Outcome.String(outcome))...)
 }

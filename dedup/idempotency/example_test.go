@@ -51,6 +51,21 @@ func createOrder(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"order":%d}`, id)
 }
 
+// routes are those of a service whose clients are one: see [idempotency.Config].Caller.
+func routes(ctx context.Context, pool *pgxpool.Pool) (http.Handler, error) {
+	store, err := idempotency.Open(ctx, pool, idempotency.PostgresConfig{})
+	if err != nil {
+		return nil, err
+	}
+	once, err := idempotency.InTransaction(store, idempotency.Config{Caller: idempotency.OneCaller})
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("POST /orders", once.Handler(http.HandlerFunc(createOrder)))
+	return mux, nil
+}
+
 func takeOrders(ctx context.Context, dsn string) error {
 	pool, err := pgxpool.New(ctx, dsn)
 	if err != nil {
@@ -61,26 +76,20 @@ func takeOrders(ctx context.Context, dsn string) error {
 		`create table orders (id bigint generated always as identity primary key)`); err != nil {
 		return err
 	}
-	store, err := idempotency.Open(ctx, pool, idempotency.PostgresConfig{})
+	orders, err := routes(ctx, pool)
 	if err != nil {
 		return err
 	}
-	once, err := idempotency.InTransaction(store, idempotency.Config{Caller: idempotency.OneCaller})
-	if err != nil {
-		return err
-	}
-	mux := http.NewServeMux()
-	mux.Handle("POST /orders", once.Handler(http.HandlerFunc(createOrder)))
-	service := httptest.NewServer(losingFirst(mux))
+	service := httptest.NewServer(losingFirst(orders))
 	defer service.Close()
 	status, answer, err := postOnce(ctx, service.Client(), service.URL+"/orders", []byte(`{"item":"book"}`))
 	if err != nil {
 		return err
 	}
 	fmt.Println(status, string(answer))
-	var orders int
-	err = pool.QueryRow(ctx, `select count(*) from orders`).Scan(&orders)
-	fmt.Println("orders:", orders)
+	var n int
+	err = pool.QueryRow(ctx, `select count(*) from orders`).Scan(&n)
+	fmt.Println("orders:", n)
 	return err
 }
 

@@ -8,16 +8,17 @@ import (
 	"strings"
 
 	"github.com/firstseen/firstseen/dedup/identity"
+	"github.com/firstseen/firstseen/dedup/request"
 )
 
 // Fingerprint tells whether two requests with one key are the same request: SHA-256 of method, route, path, query,
 // content type and body. No header but Content-Type is in it: tokens, cookies and dates may change between tries.
 type Fingerprint [sha256.Size]byte
 
-// fingerprintOf is that of a request as it came, and not of what the handler makes of it: a deployment between two
-// tries must make no difference. A JSON body counts by its canonical text (identity.FingerprintJSON): white space, the
-// order of keys and the spelling of numbers don't matter. Any other counts by its bytes, so that a form with
-// attachments has to be sent again with the same boundary. body is without its Content-Encoding.
+// fingerprintOf hashes a request as it came, and not as the handler understands it: a deployment between two tries
+// must make no difference. A JSON body counts by its canonical text (identity.FingerprintJSON): white space, the order
+// of keys and the spelling of numbers don't matter. Any other counts by its bytes, so that a form with attachments has
+// to be sent again with the same boundary. body is without its Content-Encoding.
 func fingerprintOf(r *http.Request, route string, body []byte) Fingerprint {
 	mode := identity.FingerprintBytes
 	if isJSON(r.Header) {
@@ -26,7 +27,7 @@ func fingerprintOf(r *http.Request, route string, body []byte) Fingerprint {
 	if body == nil {
 		body = []byte{}
 	}
-	return Fingerprint(sumOf(requestDomain, r.Method, route, r.URL.EscapedPath(), query(r.URL), contentType(r.Header),
+	return Fingerprint(sumOf(requestDomain, r.Method, route, request.Path(r), query(r.URL), contentType(r.Header),
 		string(mode.Of(body))))
 }
 
@@ -51,8 +52,10 @@ func contentType(h http.Header) string {
 	return mime.FormatMediaType(media, params)
 }
 
-// isJSON goes by the content type.
+// isJSON goes by the content type. Parameters don't matter, nor that they are malformed: handlers don't mind, and a key
+// in the body must not be overlooked.
 func isJSON(h http.Header) bool {
-	media, _, err := mime.ParseMediaType(h.Get("Content-Type"))
-	return err == nil && (media == "application/json" || media == "text/json" || strings.HasSuffix(media, "+json"))
+	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	media = strings.ToLower(strings.TrimSpace(media))
+	return media == "application/json" || media == "text/json" || strings.HasSuffix(media, "+json")
 }

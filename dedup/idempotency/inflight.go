@@ -2,7 +2,7 @@ package idempotency
 
 import "sync"
 
-// flights are the keys that this process is working on, so that twins in it ask nobody else, and wait in memory.
+// flights holds the keys that this process is working on, so that twins in it ask nobody else, and wait in memory.
 type flights struct {
 	mu      sync.Mutex
 	flights map[ID]*flight

@@ -1,7 +1,9 @@
 package idempotency_test
 
 import (
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -36,6 +38,24 @@ func TestKeyInTheBodyIsTheSameKeyAsInTheHeader(t *testing.T) {
 	require.Equal(t, first.body, orders.post("", body).body)
 	require.Equal(t, first.body, orders.post("bé1", body).body, "both, and the same")
 	require.Equal(t, 1, s.effects())
+}
+
+func TestKeyInTheBodyIsSeenWhateverFollowsItsType(t *testing.T) {
+	s := newStage(t)
+	m, err := idempotency.InTransaction(s.store, s.cfg)
+	require.NoError(t, err)
+	h := m.Handler(http.HandlerFunc(s.create))
+	for i, kind := range []string{"application/json; charset", "application/json;;", "APPLICATION/JSON ; a=\"",
+		"application/vnd.api+json; =x"} {
+		var w *httptest.ResponseRecorder
+		for range 2 {
+			r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(fmt.Sprintf(`{"idempotencyKey":"%d"}`, i)))
+			r.Header.Set("Content-Type", kind)
+			w = httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+		}
+		require.Equal(t, "true", w.Header().Get("Idempotency-Replayed"), kind)
+	}
 }
 
 func TestKeyThatIsEmptyIsNone(t *testing.T) {
@@ -73,6 +93,8 @@ func TestKeysThatAreRefused(t *testing.T) {
 		"two in one":          {key: `"a", "b"`, body: `{}`, says: "something follows"},
 		"bad escape":          {key: `"a\b"`, body: `{}`, says: "backslash"},
 		"control character":   {body: `{"idempotencyKey":"a\u0000b"}`, says: "control"},
+		"half a surrogate":    {body: `{"idempotencyKey":"\ud800"}`, says: "not UTF-8"},
+		"no UTF-8":            {body: "{\"idempotencyKey\":\"a\xff\"}", says: "not UTF-8"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := orders.post(try.key, try.body, try.headers...)
@@ -142,4 +164,13 @@ func TestReadingMethodsPassAsTheyAre(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "x", got.body)
 	require.Zero(t, s.records())
+}
+
+func TestRoutesAreNamedByPatternBeforeTheMuxHasMatched(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /orders/{id}", func(http.ResponseWriter, *http.Request) {})
+	route := idempotency.PatternOf(mux)
+	require.Equal(t, "POST /orders/{id}", route(httptest.NewRequest(http.MethodPost, "/orders/7", nil)))
+	require.Equal(t, "POST /orders/{id}", route(httptest.NewRequest(http.MethodPost, "/orders/8", nil)))
+	require.Empty(t, route(httptest.NewRequest(http.MethodPost, "/elsewhere", nil)))
 }

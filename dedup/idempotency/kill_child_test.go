@@ -72,7 +72,7 @@ func (c *childService) run(ctx context.Context) error {
 }
 
 func (c *childService) middleware(store *idempotency.Postgres) (*idempotency.Middleware, error) {
-	cfg := idempotency.Config{Caller: idempotency.OneCaller, Wait: 2 * time.Second,
+	cfg := idempotency.Config{Caller: idempotency.OneCaller, Wait: 2 * time.Second, Concurrency: 1024,
 		WorkTime: 2 * time.Second, Lease: time.Second,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))}
 	if c.Claimed {
@@ -88,7 +88,7 @@ func (c *childService) create(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		made.ID, err = c.effect(r.Context(), string(what))
 	}
-	time.Sleep(rand.N(20 * time.Millisecond))
+	time.Sleep(rand.N(20 * time.Millisecond)) // so that kills meet it at work
 	if err == nil && rand.IntN(10) == 0 {
 		err = errors.New("told to")
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 // leaseMode is [Claimed]'s.
@@ -53,7 +55,7 @@ func (c *leaseClaim) context(ctx context.Context) context.Context {
 
 // beat extends the claim each third of its lease.
 func (c *leaseClaim) beat(ctx context.Context, lost context.CancelCauseFunc) {
-	for sleep(ctx, c.lease/3) {
+	for wait.Sleep(ctx, c.lease/3) {
 		asked := time.Now()
 		inTime, cancel := context.WithDeadline(ctx, c.until)
 		err := c.store.Extend(inTime, c.entry.ID, c.fence, c.lease)
@@ -82,7 +84,7 @@ func (c *leaseClaim) keep(ctx context.Context, a Answer) (*Answer, error) {
 	return nil, fmt.Errorf("%w: %w", errOutcomeUnknown, errors.Join(err, lookErr))
 }
 
-// completePause is between two tries to store an answer.
+// completePause is the time between two tries to store an answer.
 const completePause = 200 * time.Millisecond
 
 func (c *leaseClaim) complete(ctx context.Context, a Answer) error {
@@ -96,7 +98,7 @@ func (c *leaseClaim) complete(ctx context.Context, a Answer) error {
 		if !passes || time.Now().After(limit) {
 			return fmt.Errorf("%w: %w", errOutcomeUnknown, err)
 		}
-		sleep(ctx, completePause)
+		wait.Sleep(ctx, completePause)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/firstseen/firstseen/dedup/request"
 )
 
 // Config says how a middleware knows requests, and what it does with them. Only Caller is required. A middleware for
@@ -32,26 +34,33 @@ type Config struct {
 	UUIDOnly bool
 	// ConflictStatus answers another request with the same key: 409, the default, or 422, as the IETF's draft has it.
 	ConflictStatus int
-	// Wait is how long a request waits for the answer of a twin that is being worked on, before it is told to come
-	// again, 409. It holds no connection meanwhile. Default 0: it is told at once.
+	// Wait bounds a request's wait for the answer of a twin that is being worked on, before it is told to come again,
+	// 409. It holds no connection meanwhile. Default 0: it is told at once.
 	Wait time.Duration
-	// RetryAfter is when a client is told to come again. Default 1 second, which is also the least.
+	// RetryAfter is the time after which a client is told to come again. Default 1 second, which is also the least.
 	RetryAfter time.Duration
 	// WorkTime bounds the handler's context, which does not end when the client hangs up. Default 30 seconds.
 	WorkTime time.Duration
+	// Concurrency caps the requests that are read, wait or are worked on at once; others are told to come again, 503.
+	// With [Claimed] requests without a key don't count. Default 256.
+	Concurrency int
+	// ReadTime bounds the arrival of a request's body. Default 10 seconds. How long a client may take to read its
+	// answer is http.Server's to bound, by WriteTimeout.
+	ReadTime time.Duration
 	// MaxRequestBytes bounds the body, as it comes and without its Content-Encoding. It is read before a connection
 	// is taken or the handler runs. Default 1 MiB.
 	MaxRequestBytes int64
 	// MaxAnswerBytes bounds the answer's body. Default 1 MiB.
 	MaxAnswerBytes int
-	// TTL is for how long an answer is given again, from the first try on. Default 24 hours.
+	// TTL is the time that an answer is given again, from the first try on; [TTLHours] reads one from the environment.
+	// Default 24 hours.
 	TTL time.Duration
 	// Headers are given again beside those that say what the body is or where: "X-Resource-Version", say.
 	Headers []string
 	// Final says which answers below 500 are kept; what is not is as if the request had not been made. Default
 	// [Final].
 	Final func(status int) bool
-	// Lease is for how long a claim outlives its process, with [Claimed]. Default 30 seconds.
+	// Lease is the time that a claim outlives its process, with [Claimed]. Default 30 seconds.
 	Lease time.Duration
 	// ProblemType is the beginning of the problems' types (RFC 9457), to which the code is added: the address of a
 	// page about them. Default none: about:blank.
@@ -76,6 +85,8 @@ func (c *Config) setDefaults() {
 	c.BodyField = cmp.Or(c.BodyField, "idempotencyKey")
 	c.ConflictStatus = cmp.Or(c.ConflictStatus, http.StatusConflict)
 	c.RetryAfter = max(c.RetryAfter, time.Second)
+	c.Concurrency = orDefault(c.Concurrency, 256)
+	c.ReadTime = orDefault(c.ReadTime, 10*time.Second)
 	c.WorkTime = orDefault(c.WorkTime, 30*time.Second)
 	c.MaxRequestBytes = orDefault(c.MaxRequestBytes, 1<<20)
 	c.MaxAnswerBytes = orDefault(c.MaxAnswerBytes, 1<<20)
@@ -125,8 +136,9 @@ func (c *Config) validate() error {
 type Middleware struct {
 	cfg     Config
 	mode    mode
-	keys    keyRule
+	keys    request.KeyRule
 	kept    []string // headers
+	places  request.Places
 	flights flights
 	events  events
 }
@@ -156,17 +168,19 @@ func newMiddleware(cfg Config, in func(*Config) mode) (*Middleware, error) {
 	if err != nil {
 		return nil, fmt.Errorf("idempotency: %w", err)
 	}
-	keys := keyRule{field: cfg.BodyField, required: cfg.Required, uuidOnly: cfg.UUIDOnly}
-	if keys.field == "-" {
-		keys.field = ""
+	keys := request.KeyRule{Field: cfg.BodyField, Required: cfg.Required, UUIDOnly: cfg.UUIDOnly}
+	if keys.Field == "-" {
+		keys.Field = ""
 	}
-	return &Middleware{cfg: cfg, mode: in(&cfg), keys: keys, kept: kept, events: newEvents(cfg)}, nil
+	return &Middleware{cfg: cfg, mode: in(&cfg), keys: keys, kept: kept, places: request.NewPlaces(cfg.Concurrency),
+		events: newEvents(cfg)}, nil
 }
 
-// Handler is next behind the middleware.
+// Handler is next behind the middleware, which is there once, behind authentication and before whatever reads the
+// body: what was read before it can neither have the key nor tell one request from another.
 //
 // next writes into memory: Flush does nothing, and http.ResponseController finds no Hijack and no deadlines. Its
-// answer is sent when it has returned and all is stored. 1xx answers are not sent.
+// answer is sent when it has returned and all is stored. 1xx answers and trailers are not sent.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.Method {

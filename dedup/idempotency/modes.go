@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// mode is how a request is kept from running twice.
+// mode keeps a request from running twice.
 type mode interface {
 	// alwaysReads says that requests without a key are run under a claim, too, of no key, and so are read before.
 	alwaysReads() bool
@@ -17,7 +17,7 @@ type mode interface {
 
 // claim is the right to run the handler once. One of its last three methods ends it.
 type claim interface {
-	// context is what the handler runs under.
+	// context returns the handler's context.
 	context(ctx context.Context) context.Context
 	// keep stores the answer. Where it can't be told whether that was this one, stored is what is there.
 	keep(ctx context.Context, a Answer) (stored *Answer, err error)
@@ -106,10 +106,10 @@ func (*txClaim) overflowDetail() string {
 	return "The answer is too large to be stored, and so nothing was done. This is a fault of the service."
 }
 
-// workKey is what a request's context has its work by.
+// workKey is the key of a request's work in its context.
 type workKey struct{}
 
-// work is what a handler may know of the request that it runs for.
+// work tells a handler of its request.
 type work struct {
 	id    ID
 	fence int64

@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -96,7 +97,7 @@ func storeError(op string, err error) error {
 	return &StoreError{Op: op, Kind: kind, Err: db.RightsError(err)}
 }
 
-// row is what is stored of a key, as one statement has seen it.
+// row is a key's row, as one statement has seen it.
 type row struct {
 	fence         *int64 // of the claim that the statement has made; null: it made none
 	same          bool   // its fingerprint is the request's
@@ -114,7 +115,7 @@ func (r *row) columns() []any {
 	return []any{&r.same, &r.leased, &r.expired, &r.status, &r.headers, &r.body}
 }
 
-// finding is what the row says of the request; open is what it means where it says nothing.
+// finding reads the row for the request; open is the state where the row has neither an answer nor a lease.
 func (r *row) finding(open State) (Finding, error) {
 	switch {
 	case r.leased && !r.same, r.answered() && !r.same:
@@ -147,51 +148,21 @@ func (p *Postgres) Lookup(ctx context.Context, e Entry) (found Finding, err erro
 	return found, storeError("look up a key", err)
 }
 
-// limitsSQL is for a transaction that makes a key's row: should it be lost in a crash, so is what came after it.
-// Somebody may be making the same row at this moment, but in a transaction that is as short.
-const limitsSQL = `select set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '1s', true)`
-
-// insertSQL looks first: on conflict alone would wait for who holds the row. Fences begin at the time, so that they
-// grow also where an earlier row of the key was swept.
-const insertSQL = `
-insert into firstseen.idempotency (id, key_hash, tenant, scope, route, fingerprint, expires_at, fence)
-select $1, $2, $3, $4, $5, $6, now() + $7::interval, extract(epoch from now()) * 1000000
-where not exists (select from firstseen.idempotency where id = $1)
-on conflict (id) do nothing`
-
-func (p *Postgres) queueInsert(q *pgx.Batch, e Entry, ttl time.Duration) {
-	q.Queue(p.db.SQL(insertSQL), e.ID[:], e.KeyHash[:], e.Tenant, e.Scope, e.Route, e.Fingerprint[:], ttl)
+// lock is the advisory lock of who runs the request: half of its bits are the key's, by which people who look find it.
+func (e *Entry) lock() (class, object int32) {
+	number := func(sum []byte) int32 { return int32(binary.BigEndian.Uint32(sum)) } //nolint:gosec // all bits are as good
+	return number(e.KeyHash[:]), number(e.ID[:])
 }
 
-// claimSQL takes a key that is free: nobody holds its row, or a lease on it, and it has no answer, or one whose time
-// is over. Without a lease ($3) the row itself is held, until the transaction ends. The expiry, which is indexed,
-// stays where it hardly moves.
 const claimSQL = `
-with free as (
-	select i.id from firstseen.idempotency i
-	where i.id = $1 and (i.lease_until is null or i.lease_until <= now()) and (i.status is null or i.expires_at <= now())
-	for no key update skip locked),
-claimed as (
-	update firstseen.idempotency i
-	set fingerprint = $2, fence = i.fence + 1, running = $3::interval is null, lease_until = now() + $3::interval,
-		status = null, headers = null, body = null,
-		expires_at = case when i.expires_at > now() + $4::interval - least($4::interval / 10, interval '1 minute')
-			then i.expires_at else now() + $4::interval end
-	from free
-	where i.id = free.id
-	returning i.fence)
-select (select fence from claimed), ` + rowColumns + `
-from firstseen.idempotency i
-where i.id = $1`
+select claimed_as, is_same, is_leased, is_expired, given_status, given_headers, given_body
+from firstseen.claim_request($1::integer, $2::integer, $3, $4, $5, $6, $7, $8, $9, $10)`
 
-func (p *Postgres) queueClaim(q *pgx.Batch, e Entry, lease *time.Duration, ttl time.Duration, r *row) {
-	q.Queue(p.db.SQL(claimSQL), e.ID[:], e.Fingerprint[:], lease, ttl).QueryRow(func(one pgx.Row) error {
-		err := one.Scan(append([]any{&r.fence}, r.columns()...)...)
-		if errors.Is(err, pgx.ErrNoRows) { // swept since it was inserted: the next try makes it anew
-			return nil
-		}
-		return err
-	})
+// queueClaim claims a key, without a lease until the transaction ends, and reads the key's row into r.
+func (p *Postgres) queueClaim(q *pgx.Batch, e *Entry, lease *time.Duration, ttl time.Duration, r *row) {
+	class, object := e.lock()
+	q.Queue(p.db.SQL(claimSQL), class, object, e.ID[:], e.KeyHash[:], e.Tenant, e.Scope, e.Route, e.Fingerprint[:],
+		lease, ttl).QueryRow(func(one pgx.Row) error { return one.Scan(append([]any{&r.fence}, r.columns()...)...) })
 }
 
 // Claim is [Store]'s.
@@ -199,13 +170,11 @@ func (p *Postgres) Claim(ctx context.Context, e Entry,
 	lease, ttl time.Duration) (fence int64, found Finding, err error) {
 	var r row
 	q := &pgx.Batch{}
-	q.Queue(`select set_config('lock_timeout', '1s', true)`) // a batch is a transaction
-	p.queueInsert(q, e, ttl)
-	p.queueClaim(q, e, &lease, ttl, &r)
+	q.Queue(`begin isolation level ` + string(db.Pinned.IsoLevel)) // the claim sees what ended before it got the lock
+	p.queueClaim(q, &e, &lease, ttl, &r)
+	q.Queue(`commit`)
 	err = p.ask(ctx, func(ctx context.Context) error { return p.db.Pool.SendBatch(ctx, q).Close() })
 	switch {
-	case failure.Of(err) == failure.Locked:
-		return 0, Finding{State: InProgress}, nil
 	case err != nil:
 		return 0, Finding{}, storeError("claim a key", err)
 	case r.fence != nil:

@@ -2,12 +2,15 @@ package idempotency_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/dedup/idempotency"
@@ -75,7 +78,7 @@ func TestOpenSaysWhatIsMissing(t *testing.T) {
 	reader := deduptest.OpenPool(t, deduptest.As(t, db.DSN, name), nil)
 	_, err = idempotency.Open(t.Context(), reader, idempotency.PostgresConfig{})
 	require.ErrorContains(t, err, "[insert update delete]")
-	require.ErrorContains(t, err, "migrate print --roles")
+	require.ErrorContains(t, err, "migrate roles")
 }
 
 func TestPostgresInAnotherSchema(t *testing.T) {
@@ -88,6 +91,30 @@ func TestPostgresInAnotherSchema(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 1},
 		[]int{count(t, db.Pool, "firstseen.idempotency"), count(t, db.Pool, "other.idempotency")})
+}
+
+// Many claim a key at once, in a database whose transactions see nothing that has happened since they began.
+func TestOneOfManyClaimsAKeyWhateverTheDefaultIsolation(t *testing.T) {
+	store := open(t, deduptest.OpenPool(t, deduptest.New(t).DSN, func(c *pgxpool.Config) {
+		c.MaxConns = 8
+		c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
+	}))
+	for key := range 50 {
+		e := idempotencytest.Entry(fmt.Sprint(key), "a")
+		var claimed atomic.Int32
+		var claiming errgroup.Group
+		for range 8 {
+			claiming.Go(func() error {
+				fence, _, err := store.Claim(t.Context(), e, time.Minute, time.Hour)
+				if fence != 0 {
+					claimed.Add(1)
+				}
+				return err
+			})
+		}
+		require.NoError(t, claiming.Wait())
+		require.EqualValues(t, 1, claimed.Load())
+	}
 }
 
 func count(t testing.TB, pool *pgxpool.Pool, table string) (n int) {

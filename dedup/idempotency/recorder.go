@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 )
 
-// ErrAnswerTooLarge is what a handler's Write returns where its answer is over Config.MaxAnswerBytes. Nothing of that
+// ErrAnswerTooLarge is returned by a handler's Write where its answer is over Config.MaxAnswerBytes. Nothing of that
 // answer is sent or stored.
 var ErrAnswerTooLarge = errors.New("the answer is larger than the idempotency middleware keeps")
 
@@ -60,19 +61,21 @@ func (r *recorder) Write(p []byte) (int, error) {
 // Flush does nothing: the client is told when all is stored.
 func (r *recorder) Flush() {}
 
-// finish is the answer as it was when the handler returned.
+// finish returns the answer as it was when the handler returned.
 func (r *recorder) finish() {
 	if r.status == 0 {
 		r.WriteHeader(http.StatusOK)
 	}
 }
 
-// send sends everything that the handler has written, in the place of what was to be sent before it ran.
+// send sends everything that the handler has written but trailers, in the place of what was to be sent before it ran.
 func (r *recorder) send(w http.ResponseWriter) {
 	h := w.Header()
 	clear(h)
 	for name, values := range r.sent {
-		h[name] = values
+		if name != "Trailer" && !strings.HasPrefix(name, http.TrailerPrefix) {
+			h[name] = values
+		}
 	}
 	h.Del("Content-Length") // net/http knows it
 	w.WriteHeader(r.status)

@@ -7,16 +7,18 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+
+	"github.com/firstseen/firstseen/dedup/request"
 )
 
-// Caller is who sends a request, as authentication found out. One caller's keys and those of another are different
-// keys, and neither learns that the other's are there.
+// Caller identifies who sends a request, as authentication found out. One caller's keys and those of another are
+// different keys, and neither learns that the other's are there.
 type Caller struct {
 	// Tenant is the customer that the request is of.
 	Tenant string
 	// Principal is who within the tenant: a user, an API client.
 	Principal string
-	// Scope is what else tells keys apart, such as a conversation. It is logged.
+	// Scope is whatever else tells keys apart, such as a conversation. It is logged.
 	Scope string
 }
 
@@ -24,8 +26,8 @@ type Caller struct {
 // key is told the answer that it got.
 func OneCaller(*http.Request) (Caller, error) { return Caller{}, nil }
 
-// ID is what a key is known by: SHA-256 of its caller, its route and itself, each with its length before it, so that
-// no two of them are the same text run together differently.
+// ID identifies a key: SHA-256 of its caller, its route and itself, each with its length before it, so that no two of
+// them are the same text run together differently.
 type ID [sha256.Size]byte
 
 // String is the ID in hexadecimal digits.
@@ -37,6 +39,9 @@ const (
 	keyDomain     = "firstseen/idempotency/key/1"
 	requestDomain = "firstseen/idempotency/request/1"
 )
+
+// HashKey is SHA-256 of a key alone, by which a store finds it, whoever sent it.
+func HashKey(key string) [sha256.Size]byte { return sumOf(keyDomain, key) }
 
 func newID(c Caller, method, route, key string) ID {
 	return ID(sumOf(idDomain, c.Tenant, c.Principal, c.Scope, method, route, key))
@@ -69,7 +74,7 @@ func (c *Config) routeOf(r *http.Request) (route string, few bool) {
 	case r.Pattern != "":
 		return stable(r.Pattern), true
 	}
-	return r.URL.EscapedPath(), false
+	return request.Path(r), false
 }
 
 // wildcard is a name in a pattern: a deployment may change it between two tries.
@@ -78,7 +83,7 @@ var wildcard = regexp.MustCompile(`\{[^{}$.]+(\.\.\.)?\}`)
 // stable is the route without the names of its wildcards.
 func stable(route string) string { return wildcard.ReplaceAllString(route, `{$1}`) }
 
-// text is what Postgres can hold of a text, and people can read: the ID has all of it.
+// text makes a text one that Postgres can hold, cut to maxText bytes: the ID has all of it.
 func text(s string) string {
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 	if len(s) > maxText {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/firstseen/firstseen/dedup/failure"
+	"github.com/firstseen/firstseen/dedup/request"
 )
 
 // exchange is one request and its answer.
@@ -20,11 +22,13 @@ type exchange struct {
 	counted   string  // the route, for the counter: never a path, of which there may be any number
 	entry     *Entry  // nil: the request has no key
 	flight    *flight // nil: none, or it has landed
+	leave     func()  // the place that it has taken, if any
 }
 
 func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	x := &exchange{Middleware: m, w: w, r: r, next: next, requestID: requestID(w, r)}
-	w.Header().Set(requestIDHeader, x.requestID)
+	x := &exchange{Middleware: m, w: w, r: r, next: next, requestID: request.ID(w, r), leave: func() {}}
+	w.Header().Set(request.IDHeader, x.requestID)
+	defer func() { x.leave() }()
 	if p := x.read(); p != nil {
 		x.refuse(p)
 		return
@@ -37,29 +41,29 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 }
 
 // read finds out who calls, and whether there is a key. Where there may be one the body is read whole.
-func (x *exchange) read() *problem {
+func (x *exchange) read() *request.Problem {
 	caller, err := x.cfg.Caller(x.r)
 	if err != nil {
 		x.cfg.Logger.InfoContext(x.r.Context(), "request without a caller", "request_id", x.requestID, "error", err)
-		return &problem{status: http.StatusUnauthorized, code: CodeUnauthorized, detail: "It is not known who calls."}
+		return &request.Problem{Status: http.StatusUnauthorized, Code: CodeUnauthorized, Detail: "It is not known who calls."}
 	}
-	mayHave := x.keys.field != "" && isJSON(x.r.Header)
+	mayHave := x.keys.Field != "" && isJSON(x.r.Header)
 	var body, inBody []byte
 	if x.mode.alwaysReads() || mayHave || len(x.r.Header.Values(Header)) > 0 {
-		var p *problem
-		if body, p = readBody(x.w, x.r, x.cfg.MaxRequestBytes); p != nil {
+		var p *request.Problem
+		if p = x.enter(); p != nil {
 			return p
 		}
-		if body, p = decoded(body, x.r.Header.Get("Content-Encoding"), x.cfg.MaxRequestBytes); p != nil {
+		if body, p = request.Read(x.w, x.r, x.cfg.MaxRequestBytes, x.cfg.ReadTime); p != nil {
 			return p
 		}
 	}
 	if mayHave {
 		inBody = body
 	}
-	key, err := x.keys.find(x.r.Header, inBody)
+	key, err := x.keys.Find(x.r.Header, inBody)
 	if err != nil {
-		return &problem{status: http.StatusBadRequest, code: CodeKeyInvalid, detail: err.Error()}
+		return &request.Problem{Status: http.StatusBadRequest, Code: CodeKeyInvalid, Detail: err.Error()}
 	}
 	if key != "" {
 		x.know(caller, key, body)
@@ -67,21 +71,41 @@ func (x *exchange) read() *problem {
 	return nil
 }
 
-// know gives the request its identity.
-func (x *exchange) know(caller Caller, key string, body []byte) {
+// enter takes a place.
+func (x *exchange) enter() *request.Problem {
+	leave, free := x.places.Take()
+	if !free {
+		x.route()
+		x.events.count(x.r.Context(), x.counted, busy)
+		return &request.Problem{Status: http.StatusServiceUnavailable, Code: CodeBusy, Retry: x.cfg.RetryAfter,
+			Detail: "Too many requests are being worked on. Nothing was done."}
+	}
+	x.leave = leave
+	return nil
+}
+
+// route names the request's, for the counter too.
+func (x *exchange) route() string {
 	named, few := x.cfg.routeOf(x.r)
-	route := x.r.Method + " " + named
 	if few {
 		x.counted = named
 	}
+	return named
+}
+
+// know gives the request its identity.
+func (x *exchange) know(caller Caller, key string, body []byte) {
+	named := x.route()
+	route := x.r.Method + " " + strings.TrimPrefix(named, x.r.Method+" ") // a pattern may begin with the method
 	x.entry = &Entry{ID: newID(caller, x.r.Method, named, key), Fingerprint: fingerprintOf(x.r, named, body),
-		KeyHash: sumOf(keyDomain, key), Tenant: text(caller.Tenant), Scope: text(caller.Scope), Route: text(route)}
+		KeyHash: HashKey(key), Tenant: text(caller.Tenant), Scope: text(caller.Scope), Route: text(route)}
 	x.event = Event{RequestID: x.requestID, Tenant: caller.Tenant, Scope: caller.Scope, Route: route}
 }
 
 // withoutKey runs the request as if there were no keys, in its transaction if that is the mode.
 func (x *exchange) withoutKey() {
 	if !x.mode.alwaysReads() {
+		x.leave()
 		x.next.ServeHTTP(x.w, x.r)
 		return
 	}
@@ -123,7 +147,7 @@ const (
 	longPause  = 320 * time.Millisecond
 )
 
-// lead is for the one request of its key in this process.
+// lead serves the one request of its key in this process.
 func (x *exchange) lead(until time.Time) {
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		c, found, err := x.mode.claim(x.lasting(), x.entry)
@@ -191,9 +215,9 @@ func (x *exchange) handle(c claim, rec *recorder) {
 
 // overflow answers that the answer is too large.
 func (x *exchange) overflow(ctx context.Context, c claim) {
-	p := &problem{status: http.StatusInternalServerError, code: CodeAnswerTooBig, detail: c.overflowDetail()}
-	told := Answer{Status: p.status, Header: http.Header{"Content-Type": {"application/problem+json"}},
-		Body: p.body(x.cfg.ProblemType, x.requestID)}
+	p := &request.Problem{Status: http.StatusInternalServerError, Code: CodeAnswerTooBig, Detail: c.overflowDetail()}
+	told := Answer{Status: p.Status, Header: http.Header{"Content-Type": {"application/problem+json"}},
+		Body: p.Body(x.cfg.ProblemType, x.requestID)}
 	x.cfg.Logger.ErrorContext(ctx, "answer too large for idempotency",
 		"request_id", x.requestID, "limit", x.cfg.MaxAnswerBytes)
 	if err := c.overflow(ctx, told); err != nil {
@@ -255,42 +279,45 @@ func (x *exchange) giveAgain(a *Answer) {
 
 func (x *exchange) conflict() {
 	x.tell(EventConflict)
-	x.refuse(&problem{status: x.cfg.ConflictStatus, code: CodeKeyConflict,
-		detail: "The idempotency key was sent before with another request. Another request needs another key."})
+	x.refuse(&request.Problem{Status: x.cfg.ConflictStatus, Code: CodeKeyConflict,
+		Detail: "The idempotency key was sent before with another request. Another request needs another key."})
 }
 
 func (x *exchange) inProgress() {
 	x.tell(EventInProgress)
-	x.refuse(&problem{status: http.StatusConflict, code: CodeInProgress, retry: x.cfg.RetryAfter,
-		detail: "A request with this idempotency key is being worked on. Send this one again for its answer."})
+	x.refuse(&request.Problem{Status: http.StatusConflict, Code: CodeInProgress, Retry: x.cfg.RetryAfter,
+		Detail: "A request with this idempotency key is being worked on. Send this one again for its answer."})
 }
 
-// unavailable is the answer where it is not known whether the request was made before: the handler does not run.
-func (x *exchange) unavailable(err error) *problem {
+// unavailable answers where it is not known whether the request was made before: the handler does not run.
+func (x *exchange) unavailable(err error) *request.Problem {
 	x.cfg.Logger.ErrorContext(x.r.Context(), "idempotency store failed", "request_id", x.requestID, "error", err)
-	return &problem{status: http.StatusServiceUnavailable, code: CodeUnavailable,
-		retry: x.cfg.RetryAfter, detail: "Whether this request was made before can't be found out. " +
+	if x.entry != nil {
+		x.events.count(x.r.Context(), x.counted, unavailable)
+	}
+	return &request.Problem{Status: http.StatusServiceUnavailable, Code: CodeUnavailable, Retry: x.cfg.RetryAfter,
+		Detail: "Whether this request was made before can't be found out. " +
 			"Nothing was done; send it again, with the same key."}
 }
 
-// notKept is the answer where the handler's was not stored.
-func (x *exchange) notKept(err error) *problem {
+// notKept answers where the handler's answer was not stored.
+func (x *exchange) notKept(err error) *request.Problem {
 	x.cfg.Logger.ErrorContext(x.r.Context(), "answer not stored", "request_id", x.requestID, "error", err)
 	switch {
 	case errors.Is(err, errOutcomeUnknown):
-		return &problem{status: http.StatusServiceUnavailable, code: CodeOutcomeUnknown, retry: x.cfg.RetryAfter,
-			detail: "It is not known whether this request took effect. Send it again with the same key to find out."}
+		return &request.Problem{Status: http.StatusServiceUnavailable, Code: CodeOutcomeUnknown, Retry: x.cfg.RetryAfter,
+			Detail: "It is not known whether this request took effect. Send it again with the same key to find out."}
 	case failure.Passes(err):
-		return &problem{status: http.StatusServiceUnavailable, code: CodeNotCommitted, retry: x.cfg.RetryAfter,
-			detail: "This request could not be committed. Nothing was done; send it again, with the same key."}
+		return &request.Problem{Status: http.StatusServiceUnavailable, Code: CodeNotCommitted, Retry: x.cfg.RetryAfter,
+			Detail: "This request could not be committed. Nothing was done; send it again, with the same key."}
 	}
-	return &problem{status: http.StatusInternalServerError, code: CodeNotCommitted,
-		detail: "This request could not be committed. Nothing was done."}
+	return &request.Problem{Status: http.StatusInternalServerError, Code: CodeNotCommitted,
+		Detail: "This request could not be committed. Nothing was done."}
 }
 
-func (x *exchange) refuse(p *problem) {
+func (x *exchange) refuse(p *request.Problem) {
 	x.land(nil)
-	p.write(x.w, x.cfg.ProblemType, x.requestID)
+	p.Write(x.w, x.cfg.ProblemType, x.requestID)
 }
 
 func (x *exchange) tell(name string) {

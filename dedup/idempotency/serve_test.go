@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"compress/gzip"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -51,6 +53,28 @@ func TestAnswerWithoutABodyIsGivenAgain(t *testing.T) {
 		require.Equal(t, http.StatusNoContent, again.status)
 		require.True(t, again.replayed())
 	})
+}
+
+// What net/http sends is given again, whether or not a client takes it: the effect stands.
+func TestHeadersAreGivenAgainWhateverIsInThem(t *testing.T) {
+	s := newStage(t)
+	m, err := idempotency.InTransaction(s.store, s.cfg)
+	require.NoError(t, err)
+	for i, value := range []string{"a\x01b", "a\x7fb", "na\xefve", "a\tb", "a: b", ""} {
+		h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Disposition", value)
+			w.WriteHeader(http.StatusCreated)
+		}))
+		post := func() *httptest.ResponseRecorder {
+			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/orders", nil)
+			r.Header.Set("Idempotency-Key", fmt.Sprint("k", i))
+			h.ServeHTTP(w, r)
+			return w
+		}
+		first, again := post(), post()
+		require.Equal(t, http.StatusCreated, again.Code, "%q", value)
+		require.Equal(t, first.Header()["Content-Disposition"], again.Header()["Content-Disposition"])
+	}
 }
 
 // Route submission: first 202 with the request ID, and the same again.
@@ -129,6 +153,30 @@ func TestAnotherRouteMakesAnotherKeyAndAnotherPathAConflict(t *testing.T) {
 	require.Equal(t, http.StatusConflict, post("/orders/2").status, "one route, another path value")
 	require.Equal(t, http.StatusConflict, post("/orders?a=1").status, "another query")
 	require.Equal(t, 3, s.effects())
+}
+
+// Routers that set no pattern leave the path, of which http.StripPrefix has taken a part away.
+func TestPathsOfWhichAPrefixWasTakenAwayAreNotOne(t *testing.T) {
+	s := newStage(t)
+	m, err := idempotency.InTransaction(s.store, s.cfg)
+	require.NoError(t, err)
+	mount := func(prefix string) http.Handler {
+		return http.StripPrefix(prefix, m.Handler(http.HandlerFunc(s.create)))
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/{shop}/", func(w http.ResponseWriter, r *http.Request) {
+		mount("/"+r.PathValue("shop")).ServeHTTP(w, r)
+	})
+	for name, router := range map[string]http.Handler{"one pattern": mux,
+		"no pattern": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { mount(r.URL.Path[:2]).ServeHTTP(w, r) })} {
+		first, other := httptest.NewRecorder(), httptest.NewRecorder()
+		for w, path := range map[*httptest.ResponseRecorder]string{first: "/a/orders", other: "/b/orders"} {
+			r := httptest.NewRequest(http.MethodPost, path, nil)
+			r.Header.Set("Idempotency-Key", name)
+			router.ServeHTTP(w, r)
+		}
+		require.Empty(t, first.Header().Get("Idempotency-Replayed")+other.Header().Get("Idempotency-Replayed"), name)
+	}
 }
 
 func TestOrderOfQueryAndSpellingOfContentTypeDoNotMatter(t *testing.T) {
@@ -234,7 +282,7 @@ func TestTwinMayWaitForTheFirstsAnswer(t *testing.T) {
 			group.Go(func() { ask(there) })
 		}
 		require.Eventually(t, func() bool { return s.db.Pool.Stat().AcquiredConns() <= 1 },
-			10*time.Second, time.Millisecond)
+			3*time.Minute, time.Millisecond)
 		close(finish)
 		group.Wait()
 		close(answers)
@@ -343,6 +391,32 @@ func TestWhoCallsComesBeforeTheKey(t *testing.T) {
 	require.NotEmpty(t, got.header.Get("X-Request-Id"))
 }
 
+// 429 comes before the key is looked at, and a replay passes the limit as the first one did.
+func TestRateLimitComesBeforeTheKeyAndIsPassedByReplaysToo(t *testing.T) {
+	inBothModes(t, func(t *testing.T, s *stage, serve func(http.HandlerFunc) *service) {
+		var passed, limit atomic.Int32
+		s.before = func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if passed.Load() >= limit.Load() {
+					http.Error(w, "too many", http.StatusTooManyRequests)
+					return
+				}
+				passed.Add(1)
+				next.ServeHTTP(w, r)
+			})
+		}
+		orders := serve(s.create)
+		require.Equal(t, http.StatusTooManyRequests, orders.post(`"broken`, `{}`).status, "whatever the key is")
+		require.Equal(t, http.StatusTooManyRequests, orders.post("k", `{}`).status)
+		limit.Store(2)
+		require.Equal(t, http.StatusCreated, orders.post("k", `{}`).status, "429 was not kept")
+		require.True(t, orders.post("k", `{}`).replayed())
+		got := orders.post("k", `{}`)
+		require.Equal(t, []any{http.StatusTooManyRequests, false}, []any{got.status, got.replayed()}, "a replay counts")
+		require.Equal(t, []any{1, []string{"miss", "hit"}}, []any{s.effects(), s.heard()})
+	})
+}
+
 func TestClientThatHangsUpLosesNoAnswer(t *testing.T) {
 	inBothModes(t, func(t *testing.T, s *stage, serve func(http.HandlerFunc) *service) {
 		started, gone := make(chan struct{}), make(chan struct{})
@@ -391,6 +465,45 @@ func TestBodyIsBoundedBeforeTheHandlerRuns(t *testing.T) {
 	})
 }
 
+func TestBodyThatDoesNotArriveRunsNothing(t *testing.T) {
+	inBothModes(t, func(t *testing.T, s *stage, serve func(http.HandlerFunc) *service) {
+		s.cfg.ReadTime = 100 * time.Millisecond
+		orders := serve(s.create)
+		slow, never := io.Pipe()
+		defer never.Close()
+		r, err := http.NewRequest(http.MethodPost, orders.server.URL+"/orders", slow)
+		require.NoError(t, err)
+		r.Header.Set("Idempotency-Key", "k")
+		got, err := do(r)
+		require.NoError(t, err)
+		require.Equal(t, []any{http.StatusRequestTimeout, "request_body_unreadable"}, []any{got.status, got.code()})
+		require.Zero(t, s.effects())
+	})
+}
+
+func TestMoreRequestsThanMayRunAtOnceAreToldToComeAgain(t *testing.T) {
+	inBothModes(t, func(t *testing.T, s *stage, serve func(http.HandlerFunc) *service) {
+		s.cfg.Concurrency = 1
+		entered, leave := make(chan struct{}, 2), make(chan struct{})
+		orders := serve(func(w http.ResponseWriter, r *http.Request) {
+			entered <- struct{}{}
+			<-leave
+			s.create(w, r)
+		})
+		first := make(chan answer, 1)
+		go func() { first <- orders.post("k", `{}`) }()
+		<-entered
+		got := orders.post("l", `{}`)
+		require.Equal(t, []any{http.StatusServiceUnavailable, "busy", "1"},
+			[]any{got.status, got.code(), got.header.Get("Retry-After")})
+		close(leave)
+		require.Equal(t, http.StatusCreated, (<-first).status)
+		require.Eventually(t, func() bool { return orders.post("l", `{}`).status == http.StatusCreated },
+			3*time.Minute, 10*time.Millisecond,
+			"the place is not free again")
+	})
+}
+
 // Logs: idempotency_miss, _hit, _conflict with request_id, tenant and conversation, and no bodies, keys or tokens.
 func TestEventsTellWhoButNeitherKeyNorBody(t *testing.T) {
 	inBothModes(t, func(t *testing.T, s *stage, serve func(http.HandlerFunc) *service) {
@@ -413,6 +526,14 @@ func TestEventsTellWhoButNeitherKeyNorBody(t *testing.T) {
 			require.NotContains(t, s.log.String(), secret)
 		}
 	})
+}
+
+func TestRouteThatIsNamedWithItsMethodIsToldWithOne(t *testing.T) {
+	s := newStage(t)
+	s.cfg.Route = func(*http.Request) string { return "POST /orders/{id}" } // as http.ServeMux has patterns
+	s.inTransaction(s.create).post("k", `{}`)
+	require.Equal(t, "POST /orders/{}", s.events[0].Route)
+	require.Equal(t, 1, count(t, s.db.Pool, "firstseen.idempotency where route = 'POST /orders/{}'"))
 }
 
 // Records survive a restart: another process finds them.

@@ -68,3 +68,22 @@ func TestWhatAHandlerLeavesInTheSessionIsNotTheNextRequests(t *testing.T) {
 		})
 	}
 }
+
+// With a key its answer could not be written any more, at any try: that is the handler's fault, and the log names it.
+func TestTransactionThatAHandlerMakesReadOnlyIsAnsweredAsItsFault(t *testing.T) {
+	s := newStage(t)
+	status := http.StatusCreated
+	orders := s.inTransaction(func(w http.ResponseWriter, r *http.Request) {
+		require.NoError(t, execute(`set transaction read only`)(r.Context(), idempotency.Tx(r.Context())))
+		w.WriteHeader(status)
+	})
+	got := orders.post("k", `{}`)
+	require.Equal(t, []any{http.StatusInternalServerError, idempotency.CodeNotCommitted, ""},
+		[]any{got.status, got.code(), got.header.Get("Retry-After")})
+	require.Contains(t, s.log.String(), "the handler has made it read-only")
+	s.left(0, 0)
+	require.Equal(t, http.StatusCreated, orders.post("", `{}`).status, "without a key nothing is written")
+	status = http.StatusNotFound
+	require.Equal(t, http.StatusNotFound, orders.post("k", `{}`).status, "what was undone is not in force")
+	require.True(t, orders.post("k", `{}`).replayed())
+}

@@ -31,6 +31,7 @@ type stage struct {
 
 	mu     sync.Mutex
 	events []idempotency.Event
+	before func(http.Handler) http.Handler // what requests pass before; nil: nothing
 }
 
 func newStage(t testing.TB) *stage {
@@ -92,7 +93,11 @@ func (s *stage) serve(m *idempotency.Middleware, h http.HandlerFunc) *service {
 	for _, route := range []string{"/orders", "/orders/{id}", "/refunds"} {
 		mux.Handle(route, m.Handler(h))
 	}
-	server := httptest.NewUnstartedServer(mux)
+	var handler http.Handler = mux
+	if s.before != nil {
+		handler = s.before(mux)
+	}
+	server := httptest.NewUnstartedServer(handler)
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // of panics
 	server.Start()
 	s.t.Cleanup(server.Close)

@@ -17,7 +17,7 @@ type Entry struct {
 	Tenant, Scope, Route string
 }
 
-// State is what a Store knows of a key.
+// State is a key's state in a Store, for one request.
 type State int
 
 // The states.
@@ -37,7 +37,7 @@ var stateNames = [...]string{"not found", "matching", "conflicting", "in progres
 // String is the state in words.
 func (s State) String() string { return stateNames[s] }
 
-// Finding is what a Store says of a request.
+// Finding is a Store's answer for a request.
 type Finding struct {
 	State State
 	// Answer is there where the state is Matching.
@@ -62,14 +62,14 @@ type Store interface {
 	Complete(ctx context.Context, id ID, fence int64, a Answer) error
 	// Release ends the claim: the key is as if it had never been seen. Of a claim that is lost it is no error.
 	Release(ctx context.Context, id ID, fence int64) error
-	// Sweep deletes up to limit of what has expired, and says how many.
+	// Sweep deletes up to limit of what has expired and is not claimed, and says how many.
 	Sweep(ctx context.Context, limit int) (int, error)
 }
 
 // ErrClaimLost is returned where somebody else has claimed the key since, or has completed it.
 var ErrClaimLost = errors.New("the claim on the idempotency key was lost to another request")
 
-// ErrorKind is what is wrong with a store, by who has to act.
+// ErrorKind is the kind of a store's error, by who has to act.
 type ErrorKind string
 
 // The kinds.

@@ -2,10 +2,55 @@ package idempotency
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"os"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/firstseen/firstseen/dedup/wait"
 )
+
+// TTLHours reads a time for [Config].TTL from an environment variable of the program's: a whole number of hours. It is
+// 0, for which Config has a default, where the variable is not set or is empty. An error names the variable and says
+// what to write.
+func TTLHours(variable string) (time.Duration, error) {
+	const most = int64(math.MaxInt64 / time.Hour)
+	text := strings.TrimSpace(os.Getenv(variable))
+	if text == "" {
+		return 0, nil
+	}
+	hours, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case errors.Is(err, strconv.ErrSyntax):
+		return 0, fmt.Errorf("environment variable %s: %.40q is no whole number of hours; write digits only, as in 24",
+			variable, text)
+	case hours < 1:
+		return 0, fmt.Errorf("environment variable %s: %.40s hours are too few; write 1 or more, or unset it for 24",
+			variable, text)
+	case hours > most:
+		return 0, fmt.Errorf("environment variable %s: %.40s hours are too many; write %d at most", variable, text, most)
+	}
+	return time.Duration(hours) * time.Hour, nil
+}
+
+// expiredSQL counts what sweepSQL would delete.
+const expiredSQL = `
+select count(*) from (
+	select from firstseen.idempotency i
+	where i.expires_at <= now() and (i.lease_until is null or i.lease_until <= now())
+	limit $1) old`
+
+// Expired counts what Sweep would delete, up to limit.
+func (p *Postgres) Expired(ctx context.Context, limit int) (n int, err error) {
+	err = p.ask(ctx, func(ctx context.Context) error {
+		return p.db.Pool.QueryRow(ctx, p.db.SQL(expiredSQL), limit).Scan(&n)
+	})
+	return n, storeError("count what has expired", err)
+}
 
 // sweepSQL deletes what has expired, oldest first, but for what somebody is at.
 const sweepSQL = `
@@ -43,7 +88,7 @@ func SweepAll(ctx context.Context, s Store) (swept int, err error) {
 		if err != nil || n < sweepChunk {
 			return swept, err
 		}
-		if !sleep(ctx, sweepPause) {
+		if !wait.Sleep(ctx, sweepPause) {
 			return swept, ctx.Err()
 		}
 	}
@@ -63,7 +108,7 @@ func RunSweep(ctx context.Context, s Store, every time.Duration, log *slog.Logge
 		case swept > 0:
 			log.InfoContext(ctx, "idempotency sweep", "swept", swept)
 		}
-		if !sleep(ctx, every) {
+		if !wait.Sleep(ctx, every) {
 			return
 		}
 	}

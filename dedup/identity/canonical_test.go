@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/big"
-	"regexp"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -110,51 +108,4 @@ func TestCanonicalJSONIgnoresSpaceAndOrder(t *testing.T) {
 		b.WriteString("}\n")
 		assert.Equal(t, string(canonicalJSON(compact)), string(canonicalJSON(b.Bytes())))
 	})
-}
-
-// hugeExponent finds what big.Rat had better not be given.
-var hugeExponent = regexp.MustCompile(`[eE][+-]?[0-9]{4}`)
-
-func FuzzCanonicalJSON(f *testing.F) {
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if !utf8.Valid(b) || !isJSON(b) {
-			return
-		}
-		before := bytes.Clone(b)
-		canonical := canonicalJSON(b)
-		require.Equal(t, before, b)
-		require.True(t, isJSON(canonical), "%s", canonical)
-		require.Equal(t, string(canonical), string(canonicalJSON(canonical)))
-		if !hugeExponent.Match(b) {
-			require.Equal(t, decodeExact(t, b), decodeExact(t, canonical))
-		}
-	})
-}
-
-// decodeExact decodes with encoding/json, numbers by their value and not their spelling. Repeated keys keep
-// the last value on both sides.
-func decodeExact(t *testing.T, b []byte) any {
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.UseNumber()
-	var v any
-	require.NoError(t, d.Decode(&v))
-	return exactNumbers(v)
-}
-
-func exactNumbers(v any) any {
-	switch v := v.(type) {
-	case json.Number:
-		if r, ok := new(big.Rat).SetString(string(v)); ok {
-			return r.RatString()
-		}
-	case []any:
-		for i := range v {
-			v[i] = exactNumbers(v[i])
-		}
-	case map[string]any:
-		for k := range v {
-			v[k] = exactNumbers(v[k])
-		}
-	}
-	return v
 }

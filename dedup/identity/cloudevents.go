@@ -12,6 +12,7 @@ const (
 	ceIDHeader        = "ce_id"
 	contentTypeHeader = "content-type"
 	ceJSONMediaType   = "application/cloudevents+json"
+	ceBatchMediaType  = "application/cloudevents-batch+json"
 )
 
 var (
@@ -72,11 +73,27 @@ func isStructured(headers []Header) (bool, Reason) {
 	return yes, ""
 }
 
+// takesEvents says that the rule asks for a CloudEvent.
+func (r *Rule) takesEvents() bool {
+	return slices.ContainsFunc(r.sources, func(s Source) bool { return s.kind == fromCloudEvents })
+}
+
+// isEventBatch says that a content type is that of CloudEvents' batched mode, of which HTTP knows.
+func isEventBatch(headers []Header) bool {
+	return slices.ContainsFunc(headers, func(h Header) bool {
+		return h.Key == contentTypeHeader && isMediaType(h.Value, ceBatchMediaType)
+	})
+}
+
 // isCloudEventJSON reports whether a content type has this media type, with or without parameters.
 func isCloudEventJSON(contentType []byte) bool {
+	return isMediaType(contentType, ceJSONMediaType)
+}
+
+func isMediaType(contentType []byte, name string) bool {
 	t := trimASCII(contentType)
-	n := len(ceJSONMediaType)
-	if len(t) < n || !equalFoldASCII(t[:n], ceJSONMediaType) {
+	n := len(name)
+	if len(t) < n || !equalFoldASCII(t[:n], name) {
 		return false
 	}
 	return len(t) == n || t[n] == ';' || isSpace(t[n])

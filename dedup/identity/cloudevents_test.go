@@ -58,6 +58,14 @@ func TestCloudEventFaultsHaveTheirReasons(t *testing.T) {
 	assert.Empty(t, identify(t, withHeaders("ce_id", half, "ce_source", half), "cloudevents").Reason)
 }
 
+func TestABatchOfCloudEventsSaysThatItIsOne(t *testing.T) {
+	m := structuredEvent("application/cloudevents-batch+json; charset=utf-8", `[{"id":"1","source":"a"}]`)
+	requireReason(t, ReasonMissingID, m, "cloudevents")
+	found := newRule(t, "cloudevents").Find(&m, testTopicID)
+	assert.Contains(t, found.Sought, "; it is a batch of CloudEvents, which Kafka's binding does not have")
+	assert.NotContains(t, newRule(t, "header:h").Find(&m, testTopicID).Sought, "batch")
+}
+
 func TestCloudEventModeIsReadFromTheWholeMediaType(t *testing.T) {
 	for _, contentType := range []string{"application/cloudevents+jsonx",
 		"application/cloudevents", "application/json", ""} {

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// FingerprintMode is how messages of one ID are told apart when their values differ. The empty mode,
+// FingerprintMode says by what messages of one ID are told apart when their values differ. The empty mode,
 // FingerprintNone, keeps no fingerprint, so a second copy is a duplicate whatever it holds.
 type FingerprintMode string
 
@@ -41,8 +41,9 @@ func (f FingerprintMode) Validate() error {
 //
 // In mode json the canonical text follows RFC 8785, but numbers never pass through a float64: 1, 1.0 and
 // 1e0 are equal, 9007199254740993 and 9007199254740992 are not. Minus zero is zero. A repeated key keeps
-// all its values in their order. A number whose exponent has more than 18 digits equals only its own
-// spelling. A value that is not JSON in UTF-8, or is nested deeper than 512 levels, counts by its bytes.
+// all its values in their order, and a surrogate without its partner is what it is. A number whose exponent
+// has more than 18 digits counts by its text. A value that is not JSON in UTF-8, or is nested deeper than
+// 512 levels, counts by its bytes.
 //
 // Fingerprints of different modes are not comparable.
 func (f FingerprintMode) Of(value []byte) []byte {
@@ -57,6 +58,14 @@ func (f FingerprintMode) Of(value []byte) []byte {
 		return prefixedSum(fingerprintJSON, canonicalJSON(value))
 	}
 	return prefixedSum(fingerprintNotJSON, value)
+}
+
+// OfDecoded is Of for a value that was decoded to JSON, which mode json looks at instead; nil: it was not.
+func (f FingerprintMode) OfDecoded(value, json []byte) []byte {
+	if f == FingerprintJSON && json != nil {
+		return f.Of(json)
+	}
+	return f.Of(value)
 }
 
 func prefixedSum(prefix string, value []byte) []byte {

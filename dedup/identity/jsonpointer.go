@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
@@ -85,25 +86,51 @@ func (n noIDs) isEmpty(canonical []byte) bool {
 	return string(canonical) == "null"
 }
 
-// isFramed says that a payload begins as Confluent's serializers have it: a zero, and the number of a schema in four
+// IsFramed says that a payload may begin as Confluent's serializers have it: a zero, and the number of a schema in four
 // bytes.
-func isFramed(value []byte) bool { return len(value) > 5 && value[0] == 0 }
+func IsFramed(value []byte) bool { return len(value) > 5 && value[0] == 0 }
+
+// Framing says, of a payload that IsFramed, what it looks like, and that nobody has decoded it.
+func Framing(value []byte) string {
+	return fmt.Sprintf("it starts as Confluent framing does, schema ID %d, and no registry is configured for it",
+		binary.BigEndian.Uint32(value[1:]))
+}
+
+// json is the text that pointers lead into.
+func (m *Record) json() []byte {
+	if m.JSON != nil {
+		return m.JSON
+	}
+	return m.Value
+}
+
+// whyNoJSON says more of a payload in which nothing could be looked for.
+func (m *Record) whyNoJSON() string {
+	switch {
+	case m.Undecoded != nil:
+		return "; " + m.Undecoded.Error()
+	case m.JSON == nil && IsFramed(m.Value):
+		return "; " + Framing(m.Value)
+	}
+	return ""
+}
 
 // value is the JSON text that the pointer leads to in the payload, nil where that is nothing.
 func (s *search) value(p pointer) ([]byte, Reason) {
 	if s.m.Value == nil {
 		return nil, ReasonMissingID
 	}
+	text := s.m.json()
 	if !s.json.known {
-		s.json.known, s.json.valid = true, isJSON(s.m.Value)
+		s.json.known, s.json.valid = true, s.m.Undecoded == nil && isJSON(text)
 	}
 	switch {
-	case !s.json.valid && isFramed(s.m.Value):
+	case !s.json.valid && IsFramed(s.m.Value):
 		return nil, ReasonFramed
 	case !s.json.valid:
 		return nil, ReasonNotJSON
 	}
-	raw, reason := p.find(s.m.Value)
+	raw, reason := p.find(text)
 	if !utf8.Valid(raw) {
 		return nil, ReasonNotJSON
 	}

@@ -24,7 +24,7 @@ const (
 	// or is nested deeper than 512 levels, and no other source yielded an ID.
 	ReasonNotJSON Reason = "payload_not_json"
 	// ReasonFramed is ReasonNotJSON for a payload that begins with a zero and the number of a schema in four bytes, as
-	// Confluent's serializers have it: the ID must come from elsewhere, a header or the key.
+	// Confluent's serializers have it, and that was not decoded: for want of a registry, or in vain.
 	ReasonFramed Reason = "payload_has_schema_id"
 	// ReasonBadTenant: the header that names the tenant is missing, empty, too long, not
 	// valid text, or there twice with different values.

@@ -3,9 +3,10 @@
 // it, or the [Reason] why there is no usable ID. A [FingerprintMode] tells contents apart. IDs are stored for ever,
 // so what a text gives never changes. The package knows neither Postgres nor brokers.
 //
-// In reading order: rule.go (the search), source.go (where to look), reason.go (why in vain), idtext.go (what a text
-// stands for), uuid.go (its spellings), cloudevents.go, jsonpointer.go, jsontext.go and canonical.go (JSON in
-// place), parseids.go (IDs as people write them), keyof.go, fingerprint.go.
+// In reading order: rule.go (the search), named.go (of what comes with a key beside it), source.go (where to look),
+// reason.go (why in vain), idtext.go (what a text stands for), uuid.go (its spellings), cloudevents.go,
+// jsonpointer.go, jsontext.go and canonical.go (JSON in place), parseids.go (IDs as people write them), keyof.go,
+// fingerprint.go.
 package identity
 
 import (
@@ -71,7 +72,7 @@ func (r *Rule) WithNoIDs(texts ...string) *Rule {
 	return &Rule{sources: r.sources, noIDs: slices.Clone(texts), sought: r.sought}
 }
 
-// Record is what an ID is found in: a message as the broker has it.
+// Record is a message as the broker has it.
 type Record struct {
 	Topic     string
 	Partition int32
@@ -79,6 +80,11 @@ type Record struct {
 	// Key and Value are nil where they are null.
 	Key, Value []byte
 	Headers    []Header
+	// JSON is what Value was decoded to, where it is in another format: pointers lead into it. Nil: they lead into
+	// Value.
+	JSON []byte
+	// Undecoded says why Value could not be decoded: no pointer leads anywhere then.
+	Undecoded error
 }
 
 // Header is one header of a message. Repeated keys are allowed and keep their order; a nil Value is
@@ -120,6 +126,9 @@ type Found struct {
 // A text that is one of [NoIDs], or has nothing in it that can be seen, is missing; so are the fields of a hash
 // where none has a value. A key that is binary is never that: zeros are a number.
 //
+// JSON pointers lead into what the value was decoded to, and into the value itself where it was not. A hash of the
+// whole value is one of its bytes as they came.
+//
 // A text gives one ID, whether a header, the payload or the key holds it. Hashed IDs never meet where
 // their texts differ or one is of a text and the other of a CloudEvent, a position, a payload, named
 // fields or KeyOf, save for a collision of SHA-256 cut to 122 bits.
@@ -141,6 +150,12 @@ func (r *Rule) Find(m *Record, topicID uuid.UUID) Found {
 	sought := r.sought
 	if at >= 0 {
 		sought = string(reason) + " by " + r.sources[at].String() + ", of " + strings.TrimPrefix(sought, lookedFor)
+	}
+	switch {
+	case reason == ReasonNotJSON, reason == ReasonFramed:
+		sought += m.whyNoJSON()
+	case reason == ReasonMissingID && r.takesEvents() && isEventBatch(m.Headers):
+		sought += "; it is a batch of CloudEvents, which Kafka's binding does not have: each event must be a record"
 	}
 	return Found{ID: s.position(), Reason: reason, Sought: sought}
 }

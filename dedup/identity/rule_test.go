@@ -3,6 +3,7 @@ package identity
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -327,8 +328,28 @@ func TestIdentitySaysWhereJSONHasAnEnvelope(t *testing.T) {
 	requireReason(t, ReasonFramed, withValue(framed), "hash:/id")
 	requireReason(t, ReasonNotJSON, withValue("\x00\x00\x00\x00\x07"), "json:/id")
 	m := withValue(framed)
+	found := newRule(t, "json:/id").Find(&m, testTopicID)
+	assert.Equal(t, "payload_has_schema_id by json:/id, of json:/id; it starts as Confluent framing does, schema ID 7, "+
+		"and no registry is configured for it", found.Sought)
 	m.Key = []byte("m2")
 	assert.Equal(t, "m2", identify(t, m, "json:/id", "key").RawID)
+}
+
+func TestPointersLeadIntoWhatAValueWasDecodedTo(t *testing.T) {
+	m := withValue("\x00\x00\x00\x00\x07avro")
+	bytes := identify(t, m, "hash")
+	m.JSON = []byte(`{"id":"m1"}`)
+	assert.Equal(t, "m1", identify(t, m, "json:/id").RawID)
+	assert.Equal(t, bytes.ID, identify(t, m, "hash").ID, "a hash of the value is one of the bytes that came")
+	plain := withValue(`{"id":"m1"}`)
+	assert.Equal(t, identify(t, plain, "hash:/id").ID, identify(t, m, "hash:/id").ID)
+
+	m.JSON, m.Undecoded = nil, errors.New("the registry does not know it")
+	found := newRule(t, "json:/id").Find(&m, testTopicID)
+	assert.Equal(t, ReasonFramed, found.Reason)
+	assert.Contains(t, found.Sought, "; the registry does not know it")
+	m.Value = []byte(`{"id":"m1"}`)
+	requireReason(t, ReasonNotJSON, m, "json:/id")
 }
 
 func BenchmarkIdentify(b *testing.B) {

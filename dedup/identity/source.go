@@ -18,7 +18,7 @@ import (
 //	hash             the payload's bytes
 //	hash:/A,/B       the values that these JSON pointers lead to in the payload
 //
-// ParseSource makes one. The zero Source is no source, and NewIdentity refuses it.
+// ParseSource makes one. The zero Source is no source, and NewRule refuses it.
 type Source struct {
 	kind     sourceKind
 	header   string

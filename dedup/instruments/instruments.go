@@ -6,6 +6,7 @@
 package instruments
 
 import (
+	"context"
 	"slices"
 
 	"go.opentelemetry.io/otel"
@@ -13,7 +14,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Kind is what an instrument does with its values.
+// Kind is the kind of an instrument.
 type Kind string
 
 // The kinds.
@@ -37,6 +38,18 @@ type Instrument struct {
 	Attributes []attribute.Key
 	// Buckets are a histogram's upper bounds.
 	Buckets []float64
+}
+
+// MadeBy says of each part of the catalogue what makes its instruments in a program with handlers of its own.
+var MadeBy = map[string]string{
+	ofProcess: "package consumer/service, from its Start on, before Postgres or Kafka is reached",
+	fromKafka: "package consumer, while a Consumer runs; what waits at the start by package consumer/service",
+	ofMessages: "package handlers, for each Processor: a consumer's, and an outbox's relay's, whose handlers are its " +
+		"destinations",
+	overHTTP: "packages dedup/idempotency and handlers/ingress, for each middleware and ingress",
+	inPostgres: "package consumer/service, once it has parts. firstseen_disk_days_left takes Settings.Capacity " +
+		"(postgres.capacity), and the window is that of Settings.Health (health.window)",
+	ofOutbox: "package consumer/service, where its parts have Relayed; `firstseen run` has them with outbox.destinations",
 }
 
 // all is filled by define.
@@ -85,17 +98,31 @@ func handled[T any](instrument T, err error) T {
 	return instrument
 }
 
-// Add is what a counter's Add takes, made once for values that have the same attributes.
+// Tell has instruments that are asked answered by tell, until stop is called. An error is OpenTelemetry's to report:
+// nothing is told then.
+func Tell(m metric.Meter, tell func(metric.Observer), of ...metric.Observable) (stop func()) {
+	registration, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		tell(o)
+		return nil
+	}, of...)
+	if err != nil {
+		otel.Handle(err)
+		return func() {}
+	}
+	return func() { _ = registration.Unregister() }
+}
+
+// Add makes the options of a counter's Add once for values that have the same attributes.
 func Add(attributes ...attribute.KeyValue) []metric.AddOption {
 	return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(attributes...))}
 }
 
-// Record is what a histogram's Record takes.
+// Record makes those of a histogram's Record.
 func Record(attributes ...attribute.KeyValue) []metric.RecordOption {
 	return []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(attributes...))}
 }
 
-// Observe is what a gauge is observed with.
+// Observe makes those of a gauge's observation.
 func Observe(attributes ...attribute.KeyValue) []metric.ObserveOption {
 	return []metric.ObserveOption{metric.WithAttributeSet(attribute.NewSet(attributes...))}
 }

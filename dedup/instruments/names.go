@@ -18,6 +18,7 @@ const (
 	Broker    = attribute.Key("messaging.kafka.broker.id") // no name in the conventions
 	ErrorType = semconv.ErrorTypeKey
 	Route     = semconv.HTTPRouteKey
+	Status    = semconv.HTTPResponseStatusCodeKey
 
 	Handler = attribute.Key("firstseen.handler")
 	Outcome = attribute.Key("firstseen.outcome")
@@ -29,19 +30,38 @@ const (
 	Failed  = attribute.Key("firstseen.failed") // of a span: messages that the handler failed on
 )
 
+// Those of a build have the names that Prometheus' own programs give them.
+const (
+	Version   = attribute.Key("version")
+	Revision  = attribute.Key("revision")
+	GoVersion = attribute.Key("goversion")
+)
+
+// Shard is the one of several Postgres servers that the process works on. Where there is one server it is not there.
+const Shard = attribute.Key("firstseen.shard")
+
 // Kafka is the attribute of all that is about it.
 var Kafka = semconv.MessagingSystemKafka
 
 // The parts of the catalogue.
 const (
+	ofProcess  = "The process"
 	fromKafka  = "From Kafka to a batch"
 	ofMessages = "What becomes of messages"
 	overHTTP   = "HTTP requests with a key"
 	inPostgres = "In Postgres, and lately"
+	ofOutbox   = "Out of the outbox"
 )
 
 // seconds are the bounds of times: those that the conventions advise, and some for what takes long.
 var seconds = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60, 300}
+
+// The process. Package consumer/service makes this.
+var BuildInfo = define(ofProcess, Instrument{
+	Name: "firstseen.build.info", Kind: Gauge, Unit: "{build}", Attributes: keys(Version, Revision, GoVersion, Shard),
+	About: "1; its labels say which build this is and, where there are several, which shard it works on. There from " +
+		"before Postgres or Kafka is reached.",
+})
 
 // Kafka's side. Package consumer makes these.
 var (
@@ -181,17 +201,25 @@ var (
 	})
 )
 
-// Requests with an idempotency key. Package idempotency makes these.
+// Requests with an idempotency key. Packages idempotency and ingress make these.
 var (
 	IdempotentRequests = define(overHTTP, Instrument{
 		Name: "firstseen.idempotency.requests", Kind: Counter, Unit: "{request}", Attributes: keys(Route, Outcome),
-		About: "Requests with an idempotency key: a miss runs its handler; a hit was given a stored answer; " +
-			"a conflict is another request with the same key; in_progress ones were told to come again, " +
-			"as a twin was being worked on.",
+		About: "Requests, and messages by HTTP, with an idempotency key: a miss runs its handler; a hit was given the " +
+			"answer that is there; a conflict is another one with the same key; in_progress ones were told to come again, " +
+			"as a twin was being worked on; so were unavailable ones, as the store could not be asked, and busy ones, " +
+			"as too many were at work, which may have had no key.",
+	})
+	IngressRequests = define(overHTTP, Instrument{
+		Name: "firstseen.ingress.requests", Kind: Counter, Unit: "{request}", Attributes: keys(Topic, Status, Reason),
+		About: "Requests to the ingress, with a key or not, by their answer's status, and by the code of its problem " +
+			"where it has one: busy ones came when too many were worked on, backlog_full ones when too many messages were " +
+			"parked, unavailable ones when Postgres could not be asked; failed ones met a fault of the service. Without " +
+			"a topic, where none of the ingress' was asked for.",
 	})
 )
 
-// What lies in Postgres, and the window that health looks at. cmd/internal/telemetry makes these.
+// What lies in Postgres, and the window that health looks at. Package consumer/service makes these.
 var (
 	Pending = define(inPostgres, Instrument{
 		Name: "firstseen.backlog", Kind: Gauge, Unit: "{message}", Attributes: keys(Handler, State),
@@ -229,8 +257,8 @@ var (
 	})
 	PollAge = define(inPostgres, Instrument{
 		Name: "firstseen.figures.age", Kind: Gauge, Unit: "s", Attributes: keys(Figure),
-		About: "How old the figures from Postgres are: backlog is asked for every 15 seconds, size (of tables and " +
-			"disk) every 5 minutes. Those that are five times as old are left out.",
+		About: "How old the figures from Postgres are: backlog and outbox are asked for every 15 seconds, size (of " +
+			"tables and disk) every 5 minutes. Those that are five times as old are left out.",
 	})
 	Throughput = define(inPostgres, Instrument{
 		Name: "firstseen.throughput", Kind: Gauge, Unit: "{message}/s",
@@ -239,6 +267,35 @@ var (
 	FailureRatio = define(inPostgres, Instrument{
 		Name: "firstseen.failure_ratio", Kind: Gauge, Unit: "1",
 		About: "Share of failed attempts among all in this process, over health.window.",
+	})
+)
+
+// What waits in the outbox and is sent out of it, where this process has a relay. Package consumer/service makes these.
+var (
+	OutboxBacklog = define(ofOutbox, Instrument{
+		Name: "firstseen.outbox.backlog", Kind: Gauge, Unit: "{message}", Attributes: keys(Topic, State),
+		About: "Messages of the outbox that are to be sent, by all processes: pending ones that no attempt has failed " +
+			"on, and failed ones. Counted up to 100,001.",
+	})
+	OutboxDelayed = define(ofOutbox, Instrument{
+		Name: "firstseen.outbox.delayed", Kind: Gauge, Unit: "{message}", Attributes: keys(Topic),
+		About: "Messages of the outbox that are not to be sent before a time. Counted up to 100,001.",
+	})
+	OutboxAge = define(ofOutbox, Instrument{
+		Name: "firstseen.outbox.backlog.age", Kind: Gauge, Unit: "s", Attributes: keys(Topic),
+		About: "How long the message has waited that has waited longest, of those that are to be sent; 0 where none is.",
+	})
+	OutboxDead = define(ofOutbox, Instrument{
+		Name: "firstseen.outbox.dead_letters.unresolved", Kind: Gauge, Unit: "{message}", Attributes: keys(Topic),
+		About: "Messages of the outbox that were given up, and neither redriven nor discarded. Counted up to 100,001.",
+	})
+	OutboxThroughput = define(ofOutbox, Instrument{
+		Name: "firstseen.outbox.throughput", Kind: Gauge, Unit: "{message}/s",
+		About: "Messages that this process has sent, a second, over health.window.",
+	})
+	OutboxFailureRatio = define(ofOutbox, Instrument{
+		Name: "firstseen.outbox.failure_ratio", Kind: Gauge, Unit: "1",
+		About: "Share of failed attempts to send among all in this process, over health.window.",
 	})
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/firstseen/firstseen/dedup/failure"
 )
 
-// MaxLinks is how many producers a span is linked to at most.
+// MaxLinks caps the producers that a span is linked to.
 const MaxLinks = 128
 
 // Link links a span to those that sent the messages, by their headers traceparent and tracestate (W3C Trace Context):

@@ -38,14 +38,14 @@ func New(limit int) *Account { return &Account{limit: limit} }
 // Limit is the limit in bytes.
 func (a *Account) Limit() int { return a.limit }
 
-// Used is how many bytes are taken.
+// Used counts the bytes that are taken.
 func (a *Account) Used() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.used
 }
 
-// Waited is how long Take was waited for, all calls added up.
+// Waited adds up the time that all calls of Take have waited.
 func (a *Account) Waited() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"runtime/metrics"
 )
 
-// largeBytes is from where on garbage may be collected before memory is allocated.
+// largeBytes is the size from which garbage may be collected before memory is allocated.
 const largeBytes = 8 << 20
 
 // Bytes allocates n bytes. Where these are many, and more than a limit to Go's memory that is set

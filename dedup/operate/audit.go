@@ -15,11 +15,17 @@ import (
 type AuditEntry struct {
 	At                 time.Time
 	Actor, Action, Why string
-	// Login is who was logged in to Postgres, whatever Actor says; empty for what was done before it was kept.
+	// Login is the session's login to Postgres, whatever Actor says; empty for what was done before it was kept.
 	Login string
 }
 
-const auditSQL = `select at, actor, action, why, login from firstseen.audit where scope_id = $1 and message_id = $2::text::uuid order by audit_id`
+// auditSQL gives what was noted for a message in a scope, and for it in all scopes of its inbox.
+const auditSQL = `
+select a.at, a.actor, a.action, a.why, a.login
+from firstseen.audit a
+where a.message_id = $2::text::uuid and (a.scope_id = $1
+	or a.scope_id is null and a.inbox = (select s.inbox from firstseen.scopes s where s.scope_id = $1))
+order by a.audit_id`
 
 func scanAudit(row pgx.CollectableRow) (a AuditEntry, err error) {
 	return a, row.Scan(&a.At, &a.Actor, &a.Action, &a.Why, &a.Login)

@@ -10,23 +10,23 @@ import (
 	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
-// BacklogCap is how many rows of each kind Backlog counts for a handler at most.
+// BacklogCap caps the rows of each kind that Backlog counts for a handler.
 const BacklogCap = 100_000
 
-// Backlog is what one handler has not done, or was given up of it.
+// Backlog counts one handler's unfinished messages and its dead letters.
 type Backlog struct {
 	Handler string
 	// Pending are parked messages that no attempt has failed on, Failed those with at least one that has.
 	Pending, Failed int64
 	// Dead are dead letters, Lanes the queues of what is parked.
 	Dead, Lanes int64
-	// OldestAt is since when the parked message has waited that has waited longest; zero where none is parked.
+	// OldestAt is the time since which the oldest parked message waits; zero where none is parked.
 	OldestAt time.Time
 	// Capped says that there are more than were counted.
 	Capped bool
 }
 
-// Parked is how many messages wait for a later attempt.
+// Parked counts the messages that wait for a later attempt.
 func (b *Backlog) Parked() int64 { return b.Pending + b.Failed }
 
 const recentlyDeadSQL = `
@@ -41,14 +41,8 @@ func (in *Inbox) RecentlyDead(ctx context.Context, within time.Duration) (n int6
 	return n, err
 }
 
-// backlogSQL looks at no more than $2 rows of a table for each handler, in the order of the indexes. It starts from
-// what waits, and skips from scope to scope: scopes without any cost nothing, and tenants may be many.
-const backlogSQL = `
-with recursive names as (
-	select (select min(s.handler) from firstseen.scopes s where s.inbox = $1) as handler
-	union all
-	select (select min(s.handler) from firstseen.scopes s where s.inbox = $1 and s.handler > n.handler)
-	from names n where n.handler is not null),
+// waitingScopes skip through what is parked and what is dead, from scope to scope.
+const waitingScopes = `
 parking as (
 	select (select min(p.scope_id) from firstseen.parked p) as scope_id
 	union all
@@ -58,7 +52,16 @@ burying as (
 	select (select min(d.scope_id) from firstseen.dead_letters d) as scope_id
 	union all
 	select (select min(d.scope_id) from firstseen.dead_letters d where d.scope_id > n.scope_id)
-	from burying n where n.scope_id is not null),
+	from burying n where n.scope_id is not null)`
+
+// backlogSQL looks at no more than $2 rows of a table for each handler, in the order of the indexes. It starts from
+// what waits, and skips from scope to scope: scopes without any cost nothing, and tenants may be many.
+const backlogSQL = `
+with recursive names as (
+	select (select min(s.handler) from firstseen.scopes s where s.inbox = $1) as handler
+	union all
+	select (select min(s.handler) from firstseen.scopes s where s.inbox = $1 and s.handler > n.handler)
+	from names n where n.handler is not null),` + waitingScopes + `,
 with_parked as materialized (
 	select s.handler, s.scope_id from parking join firstseen.scopes s using (scope_id) where s.inbox = $1),
 with_dead as materialized (
@@ -89,8 +92,7 @@ order by h.handler`
 // however much that is: of each kind it counts BacklogCap and one more at most, and says so by Capped. OldestAt is
 // then that of those counted.
 func (in *Inbox) Backlog(ctx context.Context) ([]Backlog, error) {
-	found, err := db.LookAll(ctx, in.db, []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin",
-		"enable_mergejoin"}, scanBacklog, backlogSQL, in.db.Inbox, BacklogCap+1)
+	found, err := db.LookAll(ctx, in.db, byIndex, scanBacklog, backlogSQL, in.db.Inbox, BacklogCap+1)
 	if err != nil {
 		return nil, fmt.Errorf("count the backlog of inbox %s: %w", in.db.Inbox, err)
 	}

@@ -164,3 +164,25 @@ func TestConflictsArePagedAndFiltered(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, conflicts)
 }
+
+func TestExplainTakesNoMoreOfCopiesThanAPage(t *testing.T) {
+	t.Parallel()
+	w := newWard(t)
+	first := message(0, "k")
+	ms := []dedup.Message{first}
+	const size = 1 << 20
+	for i := range 20 {
+		m := first
+		m.Offset, m.Value = int64(i+1), slices.Repeat([]byte{byte(i)}, size)
+		m.Fingerprint = identity.FingerprintBytes.Of(m.Value)
+		ms = append(ms, m)
+	}
+	ms[0].Fingerprint = identity.FingerprintBytes.Of(ms[0].Value)
+	require.Equal(t, 20, w.process(ms...).Conflicts)
+	e, err := w.inbox.ExplainID(t.Context(), first.ID)
+	require.NoError(t, err)
+	require.Len(t, e.Seen, 1)
+	require.True(t, e.Seen[0].MoreConflicts)
+	require.Len(t, e.Seen[0].Conflicts, 15, "their keys and headers count too")
+	require.Contains(t, e.Sentences[len(e.Sentences)-1], "at least 15 copies with another content")
+}

@@ -51,13 +51,15 @@ func (in *Inbox) Conflicts(ctx context.Context, f Filter, after Cursor,
 	}
 	sql := conflictsSQL + c.where() + "\norder by m.seen_at desc, m.scope_id desc, m.message_id desc, m.topic desc, " +
 		"m.\"partition\" desc, m.\"offset\" desc" + c.limit(limit)
-	copies, next, err = collectPage(ctx, in.db.Pool, paging[ConflictCopy]{scanConflict, (*ConflictCopy).size,
-		(*ConflictCopy).cursor, limit},
-		in.db.SQL(sql), c.args...)
+	copies, next, err = collectPage(ctx, in.db.Pool, conflictPaging(limit), in.db.SQL(sql), c.args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list conflicts of inbox %s: %w", in.db.Inbox, err)
 	}
 	return copies, next, nil
+}
+
+func conflictPaging(limit int) paging[ConflictCopy] {
+	return paging[ConflictCopy]{scanConflict, (*ConflictCopy).size, (*ConflictCopy).cursor, limit}
 }
 
 func scanConflict(row pgx.CollectableRow) (c ConflictCopy, err error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
 )
@@ -49,7 +51,7 @@ func (w *ward) await(done <-chan int) int {
 	select {
 	case n := <-done:
 		return n
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		require.FailNow(w.t, "it did not end")
 		return 0
 	}
@@ -210,7 +212,7 @@ func TestRedrivesAmongBatchesAndLaneWorkersLoseNothingAndDoubleNothing(t *testin
 				if _, err := w.inbox.Redrive(context.Background(), operate.Filter{}, by); err != nil {
 					return err
 				}
-				time.Sleep(time.Duration(rand.IntN(4)) * time.Millisecond)
+				time.Sleep(time.Duration(rand.IntN(4)) * time.Millisecond) // a pace, not a wait
 			}
 			return nil
 		})
@@ -232,10 +234,10 @@ func TestRedrivesAmongBatchesAndLaneWorkersLoseNothingAndDoubleNothing(t *testin
 		})
 	}
 	require.NoError(t, feeders.Wait())
-	require.Eventually(t, func() bool {
-		return w.count(
-			`select (select count(*) from firstseen.parked) + (select count(*) from firstseen.dead_letters)`) == 0
-	}, 60*time.Second, 10*time.Millisecond, "a message is stuck")
+	deduptest.UntilDone(t, time.Minute, "a message is stuck", func() (string, bool) {
+		n := w.count(`select (select count(*) from firstseen.parked) + (select count(*) from firstseen.dead_letters)`)
+		return strconv.Itoa(n), n == 0
+	})
 	cancel()
 	require.NoError(t, redrivers.Wait())
 	stop()

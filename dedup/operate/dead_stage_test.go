@@ -175,7 +175,7 @@ func (w *ward) settle() {
 	w.t.Helper()
 	stop := w.runLanes(w.processor)
 	require.Eventually(w.t, func() bool { return w.count(`select count(*) from firstseen.parked`) == 0 },
-		30*time.Second, 10*time.Millisecond)
+		3*time.Minute, 10*time.Millisecond)
 	stop()
 }
 
@@ -217,7 +217,7 @@ func (w *ward) awaitLock() {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
 		return w.count(`select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) > 0
-	}, 60*time.Second, 5*time.Millisecond)
+	}, 3*time.Minute, 5*time.Millisecond)
 }
 
 // laneOf is the lane of a message under the default ordering.

@@ -139,7 +139,7 @@ func (w *ward) scope(handler string) int32 {
 	w.t.Helper()
 	scopes, err := w.store.Scopes(w.t.Context(), []dedup.ScopeKey{{Handler: handler}})
 	require.NoError(w.t, err)
-	return scopes[0]
+	return scopes.IDs[0]
 }
 
 func TestDiscardForgetsTheContentAndNotTheID(t *testing.T) {
@@ -273,6 +273,7 @@ func TestFirstPageOfManyDeadLettersIsReadFromTheirIndex(t *testing.T) {
 
 func TestAttachMakesNothing(t *testing.T) {
 	t.Parallel()
+	deduptest.AwayFromMidnight(t)
 	db := deduptest.New(t)
 	_, err := db.Pool.Exec(t.Context(), `drop table firstseen.inbox_`+time.Now().UTC().AddDate(0, 0,
 		1).Format("20060102"))

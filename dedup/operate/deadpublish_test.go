@@ -113,7 +113,7 @@ func TestALetterIsHandedOutAgainUntilItsFateIsKnown(t *testing.T) {
 		require.Eventually(t, func() bool { // it keeps its locks until it is gone
 			return w.count(`select count(*) from pg_stat_activity
 				where datname = current_database() and state = 'idle in transaction' and pid <> pg_backend_pid()`) == 0
-		}, 60*time.Second, 5*time.Millisecond)
+		}, 3*time.Minute, 5*time.Millisecond)
 		return []operate.Fate{operate.Published}, nil
 	}
 	_, err = w.inbox.PublishDead(t.Context(), time.Minute, crashing)

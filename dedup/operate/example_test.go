@@ -79,7 +79,7 @@ func giveUp(ctx context.Context, pool *pgxpool.Pool) error {
 		return err
 	}
 	m := &dedup.Message{ID: uuid.MustParse("0190b5e2-7c1a-7def-8123-456789abcdef"), Topic: "orders", Offset: 7}
-	tx, err := store.Accept(ctx, &dedup.Batch{Entries: []dedup.Entry{{Scope: scopes[0], Message: m, Lane: m.ID,
+	tx, err := store.Accept(ctx, &dedup.Batch{Entries: []dedup.Entry{{Scope: scopes.IDs[0], Message: m, Lane: m.ID,
 		State: dedup.Dead, Attempts: 10, Reason: "attempts_exhausted", Error: "the ledger is down"}}})
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package operate_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,9 @@ func TestExplainLooksIntoAllScopes(t *testing.T) {
 	w.process(message(1, "k"))
 	e, err = w.inbox.ExplainID(t.Context(), m.ID)
 	tells(t, e, err, "Handler ship", "These handlers of inbox orders-inbox have not seen it: book.")
+	w.exec(`insert into firstseen.scopes (inbox, handler, tenant) values ('orders-inbox', 'of another topic', '')`)
+	e, err = w.inbox.ExplainID(t.Context(), m.ID)
+	tells(t, e, err, "These handlers of inbox orders-inbox have not seen it: book.")
 }
 
 func TestExplainOfAPlace(t *testing.T) {
@@ -150,6 +154,21 @@ func TestExplainReadsTheInboxBackOnlyAsFarAsItIsTold(t *testing.T) {
 	tells(t, e, err, "Nothing that is kept came from this offset; the inbox was searched back to "+
 		time.Now().UTC().AddDate(0, 0, -2).Format("2006-01-02"))
 	e, err = w.inbox.ExplainPlace(t.Context(), "orders", 0, 0, time.Now().AddDate(0, 0, -4))
+	tells(t, e, err, "At orders/0@0 lay message")
+}
+
+// What is older than the inbox's first day is looked for at once: a day at a time two thousand years took minutes.
+func TestExplainReadsTheInboxBackToAnyTime(t *testing.T) {
+	w := newWard(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	since := time.Date(1, 6, 30, 20, 13, 47, 0, time.UTC)
+	e, err := w.inbox.ExplainPlace(ctx, "orders", 0, 0, since)
+	tells(t, e, err, "the inbox was searched back to 0001-06-30")
+	w.process(message(0, "k"))
+	w.exec(`with old as (update firstseen.inbox set received_at = now() - interval '900 years' returning received_at)
+		update firstseen.message_dedup set first_seen_at = old.received_at from old`)
+	e, err = w.inbox.ExplainPlace(ctx, "orders", 0, 0, since)
 	tells(t, e, err, "At orders/0@0 lay message")
 }
 

@@ -71,7 +71,7 @@ func (f Filter) conditions(inbox, at string) *condition {
 	return c
 }
 
-// texts are IDs as a parameter that works in all of pgx's query modes.
+// texts makes IDs a parameter that works in all of pgx's query modes.
 func texts(ids []uuid.UUID) []string {
 	ts := make([]string, len(ids))
 	for i, id := range ids {

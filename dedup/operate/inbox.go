@@ -5,9 +5,10 @@
 // changed by hand is signed ([By]) and kept in the audit.
 //
 // In reading order: inbox.go; filter.go, page.go and stored.go (which messages, how they are paged and scanned),
-// messages.go (lists by status), redrive.go (and discard), publish.go, rerun.go, conflicts.go; explain.go,
-// sightings.go and place.go (what is known), tell.go (the same in sentences); positions.go, replay.go, pauses.go,
-// holds.go; backlog.go and size.go (how much there is), retention.go (what is forgotten), audit.go (what was done).
+// messages.go (lists by status), few.go (what is rare), groups.go (by their errors), outbox.go (and what waits in the outbox), redrive.go (and
+// discard), jobs.go (the same, by whoever runs), jobs_preview.go and jobs_work.go, publish.go, rerun.go and rerun_job.go, conflicts.go; explain.go, sightings.go, place.go, requests.go and caused.go (what is known), tell.go (the
+// same in sentences), unmask.go; positions.go, replay.go, pauses.go, holds.go; backlog.go and size.go (how much there is),
+// retention.go (what is forgotten), audit.go (what was done).
 package operate
 
 import (
@@ -51,13 +52,16 @@ func (in *Inbox) On(pool *pgxpool.Pool) *Inbox {
 		Answer: in.db.Answer}}
 }
 
-// Store is what the inbox was made of.
+// Store is the one that the inbox was made of.
 func (in *Inbox) Store() *dedup.Store { return in.store }
+
+// Pool is the one that the inbox works over.
+func (in *Inbox) Pool() *pgxpool.Pool { return in.db.Pool }
 
 // Name is the inbox's.
 func (in *Inbox) Name() string { return in.db.Inbox }
 
-// By is who changes something by hand, and why. Both are required, and kept in the table audit.
+// By names who changes something by hand, and why. Both are required, and kept in the table audit.
 type By struct{ Actor, Why string }
 
 func (b By) validate() error {

@@ -183,15 +183,15 @@ func TestPageIsShorterWhereItsContentIsLarge(t *testing.T) {
 func TestInboxIsReadBackFromTheNewestWithoutASort(t *testing.T) {
 	t.Parallel()
 	db := deduptest.New(t)
+	midnight := deduptest.InboxDay(t, db.Pool, 0)
 	var plans strings.Builder
 	s := stageOn(t, db, deduptest.Explained(t, db.DSN, &plans))
 	s.exec(`with m as (select gen_random_uuid() as id, n from generate_series(1, 20000) n),
 		seen as (insert into firstseen.message_dedup (scope_id, message_id, first_seen_at)
-			select $1, id, date_trunc('day', now()) + n * interval '1 s' from m)
+			select $1, id, $2::timestamptz + n * interval '1 s' from m)
 		insert into firstseen.inbox (received_at, seq, scope_id, message_id, topic, "partition", "offset")
-		select date_trunc('day', now()) + n * interval '1 s', n, $1, id, case n when 5 then 'rare' else 'orders' end, 0, n from m`, s.scope)
+		select $2::timestamptz + n * interval '1 s', n, $1, id, case n when 5 then 'rare' else 'orders' end, 0, n from m`, s.scope, midnight)
 	s.exec(`analyze firstseen.inbox, firstseen.message_dedup, firstseen.scopes`)
-	midnight := time.Now().UTC().Truncate(24 * time.Hour)
 	plans.Reset()
 	found, _ := s.list(operate.Listing{Status: operate.StatusProcessed, Filter: operate.Filter{Topic: "orders"},
 		Limit: 10})

@@ -10,11 +10,12 @@ import (
 	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
-// Status is what has become of a message so far.
+// Status is a message's state, for lists.
 type Status string
 
 const (
 	// StatusPending is parked, with no attempt that failed: it waits behind another message of its key, or for a call.
+	// In the outbox's inbox it may also not have been taken by a relay yet; it has no handler then.
 	StatusPending Status = "pending"
 	// StatusFailed is parked, for an attempt after one that failed.
 	StatusFailed Status = "failed"
@@ -36,7 +37,7 @@ type Listing struct {
 	Filter Filter
 	// After is the cursor of the page before, of the same status. Zero: the first page.
 	After Cursor
-	// Limit is how many to give at most.
+	// Limit caps the messages.
 	Limit int
 	// Content brings keys, headers and values along, whole; a page is shorter where those are more than 16 MiB.
 	Content bool
@@ -47,8 +48,8 @@ type Listed struct {
 	Inbox, Handler string
 	Stored
 	Status Status
-	// DueAt is when the lane of a parked message is tried next, or while it is at work, when others may take it. Zero
-	// where the message is not parked.
+	// DueAt is the time of the next try of a parked message's lane, or while it is at work, that from which others may
+	// take it; or that before which a message of the outbox is not to be sent. Zero where the message is neither.
 	DueAt time.Time
 	// Bytes is the size of key, encoded headers and value, also where they are left out.
 	Bytes int
@@ -56,8 +57,8 @@ type Listed struct {
 	seq int64
 }
 
-// statusList is how the messages of one status are listed: from which table, in the order of which time, and with
-// which of the planner's ways off.
+// statusList finds the messages of one status: in which table, in the order of which time, and with which of the
+// planner's ways off.
 type statusList struct {
 	name, at, from string
 	columns        string // state, at, reason, error, lane, due_at
@@ -89,8 +90,11 @@ var lists = map[Status]statusList{
 		off:     []string{"enable_sort"}},
 }
 
-// byIDFrom is where processed messages of known IDs are found: the inbox has no index by ID, but the time at which
-// an ID was first seen leads to it.
+// byIDs has the planner go by the IDs, and not back through all that died.
+var byIDs = []string{"enable_indexscan", "enable_seqscan"}
+
+// byIDFrom finds processed messages of known IDs: the inbox has no index by ID, but the time at which an ID was first
+// seen leads to it.
 const byIDFrom = `(
 	with seen as materialized (
 		select d.scope_id, d.message_id, d.first_seen_at
@@ -106,8 +110,9 @@ join firstseen.scopes s using (scope_id)`
 //
 // Processed messages are read back from the newest, or from the filter's To, until there are enough of them or the
 // filter's From is reached: no index leads to them by topic, handler or key, on purpose, for it would cost every
-// insert. Parked messages are read and sorted, as many as there are. So a list may take long; ctx's deadline bounds
-// it.
+// insert. Parked messages are read and sorted, as many as there are. Dead letters are read back too, but where their
+// topic, or handler and tenant, have few: an index leads to these, and what is rare by its key or reason alone is
+// looked for among all. So a list may take long; ctx's deadline bounds it.
 func (in *Inbox) Messages(ctx context.Context, l Listing) (messages []Listed, next Cursor, err error) {
 	if messages, next, err = in.list(ctx, l); err != nil {
 		return nil, "", fmt.Errorf("list %s messages of inbox %s: %w", l.Status, in.db.Inbox, err)
@@ -117,8 +122,19 @@ func (in *Inbox) Messages(ctx context.Context, l Listing) (messages []Listed, ne
 
 func (in *Inbox) list(ctx context.Context, l Listing) (messages []Listed, next Cursor, err error) {
 	from, ok := lists[l.Status]
-	if !ok {
+	switch {
+	case !ok:
 		return nil, "", fmt.Errorf("status %q is none of %v", l.Status, Statuses)
+	case l.Status == StatusPending && in.hasOutbox():
+		return in.waiting(ctx, l)
+	}
+	if l.Status == StatusDead {
+		if l.Filter, err = in.fewDead(ctx, l.Filter); err != nil {
+			return nil, "", err
+		}
+		if l.Filter.IDs != nil {
+			from.off = byIDs
+		}
 	}
 	if l.Status == StatusProcessed {
 		l.Filter.Reason = ""

@@ -22,7 +22,7 @@ type Place struct {
 	Consumers []Position
 	// Conflict says that the message there was a copy with another content than the first of its ID.
 	Conflict bool
-	// SearchedFrom is how far back the inbox was searched for the offset; zero where that was not needed.
+	// SearchedFrom is the time back to which the inbox was searched for the offset; zero where that was not needed.
 	SearchedFrom time.Time
 }
 
@@ -75,7 +75,7 @@ func (p *Place) passed() bool {
 	return len(p.Consumers) == 0
 }
 
-// derivedIDs are those that a message there has where its position is its identity, or where it had no usable one.
+// derivedIDs lists the IDs that a message there has where its position is its identity, or where it had no usable one.
 func (p *Place) derivedIDs() (ids []uuid.UUID) {
 	var topicIDs []uuid.UUID
 	for _, c := range p.Consumers {
@@ -118,13 +118,24 @@ from firstseen.inbox
 where received_at >= $1 and received_at < $2 and topic = $3 and "partition" = $4 and "offset" = $5
 limit 1`
 
-// searchInbox reads the inbox back from now, one day's partition after the other.
+// firstDaySQL is the inbox's first day that has a partition of its own.
+const firstDaySQL = `
+select coalesce(min(to_date(right(c.relname, 8), 'YYYYMMDD')), current_date)::timestamp
+from pg_inherits i join pg_class c on c.oid = i.inhrelid
+where i.inhparent = 'firstseen.inbox'::regclass and c.relname ~ '^inbox_\d{8}$'`
+
+// searchInbox reads the inbox back from now, one day's partition after the other, and what is older than the first of
+// them at once.
 func (in *Inbox) searchInbox(ctx context.Context, p *Place, since, now time.Time) ([]uuid.UUID, error) {
 	p.SearchedFrom = since
+	first, err := db.Collect(ctx, in.db, pgx.RowTo[time.Time], firstDaySQL)
+	if err != nil {
+		return nil, err
+	}
 	to := now.UTC().Add(time.Minute) // a transaction that committed since
 	for to.After(since) {
 		from := to.Add(-time.Nanosecond).Truncate(24 * time.Hour)
-		if from.Before(since) {
+		if from.Before(since) || !to.After(first[0]) {
 			from = since
 		}
 		ids, err := db.Collect(ctx, in.db, pgx.RowTo[uuid.UUID], inboxAtSQL, from, to, p.Topic, p.Partition, p.Offset)

@@ -27,9 +27,10 @@ type Position struct {
 	// Owner is who acquired the position last, and AcquiredAt when. MovedAt is when it moved last.
 	Owner               string
 	AcquiredAt, MovedAt time.Time
-	// Fruitless is how often it was acquired since it moved.
+	// Fruitless counts the acquisitions since it moved.
 	Fruitless int
-	// ReplayTo is where the replay ends whose position it is; 0 where it is none's.
+	// Replay says that it is a replay's, which ends at ReplayTo.
+	Replay   bool
 	ReplayTo int64
 }
 
@@ -44,13 +45,13 @@ func (p *Position) NextOrNil() *int64 {
 // Counts says that messages were processed up to Next which the consumer may be given again: it is no replay's that
 // is over.
 func (p *Position) Counts() bool {
-	return p.Next >= 0 && (p.ReplayTo == 0 || p.Next < p.ReplayTo)
+	return p.Next >= 0 && (!p.Replay || p.Next < p.ReplayTo)
 }
 
 const positionsSQL = `
 select consumer, topic, "partition", coalesce(p.next_offset, -1), p.topic_id,
 	case when p.leader_epoch_at = p.next_offset then p.leader_epoch end, p.epoch,
-	coalesce(p.owner, ''), p.acquired_at, p.updated_at, p.fruitless, coalesce(r.to_offset, 0)
+	coalesce(p.owner, ''), p.acquired_at, p.updated_at, p.fruitless, r.to_offset is not null, coalesce(r.to_offset, 0)
 from firstseen.positions p
 left join firstseen.replays r using (consumer, topic, "partition")
 `
@@ -59,12 +60,12 @@ func scanPosition(row pgx.CollectableRow) (p Position, err error) {
 	var topicID *uuid.UUID
 	var acquired *time.Time
 	err = row.Scan(&p.Consumer, &p.Topic, &p.Partition, &p.Next, &topicID, &p.LeaderEpoch, &p.Epoch,
-		&p.Owner, &acquired, &p.MovedAt, &p.Fruitless, &p.ReplayTo)
+		&p.Owner, &acquired, &p.MovedAt, &p.Fruitless, &p.Replay, &p.ReplayTo)
 	p.TopicID, p.AcquiredAt = db.Deref(topicID), db.Deref(acquired)
 	return p, err
 }
 
-// MaxPositions is how many positions of a consumer are listed at most.
+// MaxPositions caps the positions of a consumer that are listed.
 const MaxPositions = 100_000
 
 // Positions lists a consumer's positions, sorted.
@@ -77,32 +78,40 @@ func (in *Inbox) Positions(ctx context.Context, consumer string) ([]Position, er
 	return found, nil
 }
 
-// PositionsIn is where a consumer stands in a topic as it is now, by partition. A position in a topic of that name
-// that was deleted since says nothing.
-func (in *Inbox) PositionsIn(ctx context.Context, consumer, topic string, topicID uuid.UUID) (map[int32]int64, error) {
+// PositionsIn returns a consumer's next offsets in a topic as it is now, by partition. A position in a topic of that
+// name that was deleted since says nothing but that there is one: stale.
+func (in *Inbox) PositionsIn(ctx context.Context, consumer, topic string, topicID uuid.UUID) (next map[int32]int64,
+	stale bool, err error) {
 	positions, err := in.Positions(ctx, consumer)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	next := map[int32]int64{}
+	next = map[int32]int64{}
 	for _, p := range positions {
-		other := p.TopicID != uuid.Nil && topicID != uuid.Nil && p.TopicID != topicID
-		if p.Topic == topic && p.Next >= 0 && !other {
+		switch {
+		case p.Topic != topic || p.Next < 0:
+		case p.TopicID != uuid.Nil && topicID != uuid.Nil && p.TopicID != topicID:
+			stale = true
+		default:
 			next[p.Partition] = p.Next
 		}
 	}
-	return next, nil
+	return next, stale, nil
 }
 
+// notRelaysSQL leaves out what relays of an outbox have: their topics are not read, and their shards no partitions.
+const notRelaysSQL = `where not (p.consumer like 'relay/%' and exists (
+	select from firstseen.outbox_shards o where o.topic = p.topic and o.shard = p."partition")) `
+
 // AllPositions lists the positions of all consumers of the schema, whichever inbox they use, by consumer, topic and
-// partition: up to a limit, and all of them where it is 0.
+// partition, those of replays last, but for an outbox's relays: up to a limit, and all of them where it is 0.
 func (in *Inbox) AllPositions(ctx context.Context, limit int) ([]Position, error) {
 	most := &limit
 	if limit == 0 {
 		most = nil
 	}
-	found, err := db.Collect(ctx, in.db, scanPosition, positionsSQL+`order by consumer, topic, "partition" limit $1`,
-		most)
+	found, err := db.Collect(ctx, in.db, scanPosition, positionsSQL+notRelaysSQL+
+		`order by r.to_offset is not null, consumer, topic, "partition" limit $1`, most)
 	if err != nil {
 		return nil, fmt.Errorf("list positions: %w", err)
 	}

@@ -21,7 +21,7 @@ type DeadLetter struct {
 	Message dedup.Message
 	// ReceivedAt is when its ID was first seen, DiedAt when it was given up, the last time.
 	ReceivedAt, DiedAt time.Time
-	// Attempts is how often its handler failed on it since it was last redriven.
+	// Attempts counts its handler's failures since it was last redriven.
 	Attempts int
 	// Reason is a short code and Error the text of the last failure, empty where there was none.
 	Reason, Error string
@@ -45,7 +45,7 @@ func scanDead(row pgx.CollectableRow) (d DeadLetter, err error) {
 	return d, content.into(&d.Message)
 }
 
-// Fate is what became of a dead letter that was to be published.
+// Fate is the outcome of a dead letter's publication.
 type Fate uint8
 
 // What can become of it.
@@ -55,7 +55,7 @@ const (
 	Unpublishable             // it is refused in every form, and stays in the table only
 )
 
-// A chunk is what one transaction publishes: so much, and at least one dead letter.
+// A chunk is published by one transaction: so much, and at least one dead letter.
 const (
 	chunkRows  = 500
 	chunkBytes = 512 << 10
@@ -118,7 +118,7 @@ order by u.ordinal`
 func (in *Inbox) takeUnpublished(ctx context.Context, tx pgx.Tx,
 	limit time.Duration) ([]unpublished, []DeadLetter, error) {
 	idle := strconv.FormatInt((limit + 5*time.Second).Milliseconds(), 10)
-	if _, err := tx.Exec(ctx, db.IdleSQL, idle); err != nil {
+	if _, err := tx.Exec(ctx, db.LimitSQL, idle); err != nil {
 		return nil, nil, err
 	}
 	rows, err := tx.Query(ctx, in.db.SQL(takeUnpublishedSQL), in.db.Inbox, chunkRows)
@@ -145,7 +145,7 @@ func scanUnpublished(row pgx.CollectableRow) (u unpublished, err error) {
 	return u, row.Scan(&u.scope, &u.id, &u.size)
 }
 
-// inBytes is how many of the first have so many bytes together, at least one.
+// inBytes counts the first that have no more than limit bytes together, at least one.
 func inBytes(taken []unpublished, limit int) int {
 	for i, u := range taken {
 		if limit -= u.size; limit < 0 {

@@ -12,10 +12,10 @@ import (
 	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
-// changeChunk is how many dead letters one transaction changes: while it is open, batches of their partition wait.
+// changeChunk caps the dead letters that one transaction changes: while it is open, batches of their partition wait.
 const changeChunk = 500
 
-// wakeWait is how long, in milliseconds, the commit of a lane's worker is waited for.
+// wakeWait bounds the wait for the commit of a lane's worker, in milliseconds.
 const wakeWait = 1000
 
 // Redrive gives the dead letters that the filter picks back to their handlers, and returns how many. Each is parked
@@ -87,7 +87,6 @@ func (in *Inbox) Discard(ctx context.Context, f Filter, by By) (int, error) {
 	return n, nil
 }
 
-// grave is where a dead letter lies.
 type grave struct {
 	scope     int32
 	id        uuid.UUID

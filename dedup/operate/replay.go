@@ -16,7 +16,7 @@ type Replay struct {
 	// Consumer names its positions: ReplayConsumer.
 	Consumer, Topic string
 	TopicID         uuid.UUID // zero: none
-	// Asked is how it was asked for, for people, and to tell the same question from another one.
+	// Asked is the question in words, for people, and to tell the same question from another one.
 	Asked   string
 	BegunAt time.Time
 	// Ranges are sorted by partition.
@@ -29,10 +29,10 @@ type ReplayRange struct {
 	From, To, Next int64 // what lies before Next is done
 }
 
-// Left is how many offsets are not done yet.
+// Left counts the offsets that are not done yet.
 func (r *ReplayRange) Left() int64 { return max(0, r.To-r.Next) }
 
-// Left is how many offsets of all ranges are not done yet.
+// Left counts the offsets of all ranges that are not done yet.
 func (r *Replay) Left() (n int64) {
 	for i := range r.Ranges {
 		n += r.Ranges[i].Left()
@@ -40,7 +40,7 @@ func (r *Replay) Left() (n int64) {
 	return n
 }
 
-// ReplayConsumer is what the positions of a replay beside a consumer are kept under.
+// ReplayConsumer names the consumer under which the positions of a replay beside another are kept.
 func ReplayConsumer(consumer, name string) string { return "replay/" + consumer + "/" + name }
 
 // BeginReplay sets down a new replay, its positions at the beginnings of its ranges, and says whether it did: where

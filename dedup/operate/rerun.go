@@ -25,6 +25,8 @@ type RerunFilter struct {
 	Places *PlaceRange
 	// Ordering is the handler's: it says in which lane a message waits. Default dedup.OrderByKey.
 	Ordering dedup.Ordering
+
+	most int // messages; 0: maxRerun
 }
 
 // PlaceRange is the offsets of a partition from From up to, but not including, To; a To of 0 is no end.
@@ -33,12 +35,12 @@ type PlaceRange struct {
 	From, To  int64
 }
 
-// RerunPreview is what a Rerun with the same filter would find.
+// RerunPreview tells what a Rerun with the same filter would find.
 type RerunPreview struct {
 	Messages int
 	// First are the first few, in the order of topic, partition and offset.
 	First []RerunMessage
-	// SearchedFrom is how far back the inbox was read; zero where IDs were asked for.
+	// SearchedFrom is the time back to which the inbox was read; zero where IDs were asked for.
 	SearchedFrom time.Time
 	// Missing are the IDs that were asked for and can't be rerun, the first hundred.
 	Missing []MissingRerun
@@ -154,8 +156,8 @@ func (in *Inbox) processed(ctx context.Context, f RerunFilter) (found []RerunMes
 	} else {
 		found, since, err = in.processedSince(ctx, f)
 	}
-	if err == nil && len(found) > maxRerun {
-		err = fmt.Errorf("more than %d messages match: narrow it down, and go in several steps", maxRerun)
+	if most := cmp.Or(f.most, maxRerun); err == nil && len(found) > most {
+		err = &TooManyError{most}
 	}
 	slices.SortFunc(found, func(a, b RerunMessage) int {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition),
@@ -164,17 +166,34 @@ func (in *Inbox) processed(ctx context.Context, f RerunFilter) (found []RerunMes
 	return found, since, err
 }
 
+// TooManyError says that more messages match than can be rerun at once.
+type TooManyError struct{ Most int }
+
+func (e *TooManyError) Error() string {
+	return fmt.Sprintf("more than %d messages match: narrow it down, and go in several steps", e.Most)
+}
+
+// UnknownHandlerError says that a handler has seen no message in an inbox, and which have.
+type UnknownHandlerError struct {
+	Handler string
+	Known   []string
+}
+
+func (e *UnknownHandlerError) Error() string {
+	return fmt.Sprintf("handler %s has seen no message in this inbox; those that have: %s", e.Handler,
+		strings.Join(e.Known, ", "))
+}
+
 // knowsHandler guards against a mistyped name, which would find nothing.
 func (in *Inbox) knowsHandler(ctx context.Context, name string) error {
 	known, err := in.Handlers(ctx)
 	if err != nil || slices.Contains(known, name) {
 		return err
 	}
-	return fmt.Errorf("handler %s has seen no message in this inbox; those that have: %s", name,
-		strings.Join(known, ", "))
+	return &UnknownHandlerError{name, known}
 }
 
-// narrowed are the filter's conditions on the inbox as m.
+// narrowed makes the filter's conditions on the inbox as m.
 func (f *RerunFilter) narrowed(inbox string) *condition {
 	c := f.conditions(inbox, "m.received_at")
 	if p := f.Places; p != nil {
@@ -187,10 +206,18 @@ func (f *RerunFilter) narrowed(inbox string) *condition {
 	return c
 }
 
+// collectRerun reads messages; those of a job within ctx's deadline.
+func (in *Inbox) collectRerun(ctx context.Context, f *RerunFilter, sql string, args ...any) ([]RerunMessage, error) {
+	if f.most > 0 {
+		return db.LookAll(ctx, in.db, nil, f.scan, sql, args...)
+	}
+	return db.Collect(ctx, in.db, f.scan, sql, args...)
+}
+
 // processedByID goes from the IDs through the primary keys.
 func (in *Inbox) processedByID(ctx context.Context, f RerunFilter) ([]RerunMessage, error) {
 	c := f.narrowed(in.db.Inbox)
-	return db.Collect(ctx, in.db, f.scan, processedSQL+`
+	return in.collectRerun(ctx, &f, processedSQL+`
 join firstseen.message_dedup d on d.scope_id = s.scope_id
 join firstseen.inbox m on m.received_at = d.first_seen_at and m.scope_id = d.scope_id and m.message_id = d.message_id`+
 		strings.ReplaceAll(c.where(), "m.message_id = any", "d.message_id = any"), c.args...)
@@ -210,15 +237,16 @@ func (in *Inbox) processedSince(ctx context.Context,
 	if to.IsZero() || to.After(now) {
 		to = now.Add(time.Minute) // a transaction that committed since
 	}
-	for to.After(since) && err == nil && len(found) <= maxRerun {
+	most := cmp.Or(f.most, maxRerun)
+	for to.After(since) && err == nil && len(found) <= most {
 		f.From, f.To = to.Add(-time.Nanosecond).UTC().Truncate(day), to
 		if f.From.Before(since) {
 			f.From = since
 		}
 		c := f.narrowed(in.db.Inbox)
 		var some []RerunMessage
-		some, err = db.Collect(ctx, in.db, f.scan, processedSQL+` join firstseen.inbox m using (scope_id)`+c.where()+
-			c.limit(maxRerun), c.args...)
+		some, err = in.collectRerun(ctx, &f, processedSQL+` join firstseen.inbox m using (scope_id)`+c.where()+
+			c.limit(most), c.args...)
 		found, to = append(found, some...), f.From
 	}
 	return found, since, err

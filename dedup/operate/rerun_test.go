@@ -63,7 +63,7 @@ func TestRerunCallsTheOneHandlerAgainWithTheSameBytes(t *testing.T) {
 
 	stop := w.runLanes(p)
 	require.Eventually(t, func() bool { return w.count(`select count(*) from firstseen.parked`) == 0 },
-		30*time.Second, 10*time.Millisecond)
+		3*time.Minute, 10*time.Millisecond)
 	stop()
 	require.Equal(t, []int64{0, 1, 0}, w.effects("book"))
 	require.Equal(t, []int64{0, 1}, w.effects("ship"))

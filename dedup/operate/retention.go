@@ -13,10 +13,11 @@ import (
 
 	"github.com/firstseen/firstseen/dedup/failure"
 	"github.com/firstseen/firstseen/dedup/internal/db"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
-// chunkAim is how long a transaction should take that deletes IDs, and chunkLimit ends it: a copy of an ID that it is
-// just deleting waits for it.
+// chunkAim is the time that a transaction that deletes IDs should take, and chunkLimit ends it: a copy of an ID that
+// it is just deleting waits for it.
 const (
 	chunkAim   = 20 * time.Millisecond
 	chunkLimit = "45ms"
@@ -52,7 +53,7 @@ func (in *Inbox) ForgetIDs(ctx context.Context, before map[string]time.Time, by 
 	return forgotten, nil
 }
 
-// forgetting is how far ForgetIDs is.
+// forgetting is ForgetIDs under way.
 type forgetting struct {
 	handlers []string
 	before   []time.Time
@@ -94,7 +95,8 @@ func (in *Inbox) forgetChunk(ctx context.Context, f *forgetting) (n int64, err e
 		}
 		f.from = *next
 	}
-	return n, pause(ctx, max(took, time.Millisecond))
+	wait.Sleep(ctx, max(took, time.Millisecond))
+	return n, ctx.Err()
 }
 
 // adapt has the next chunk take as long as it should, by how long the last one took.
@@ -109,17 +111,6 @@ func (f *forgetting) adapt(took time.Duration) {
 func ranOutOfTime(err error) bool {
 	sign := failure.Of(err)
 	return sign == failure.TooSlow || sign == failure.Locked
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }
 
 // EstimateForget estimates how many IDs ForgetIDs would delete of each handler, from a sample of about a thousand
@@ -194,7 +185,7 @@ func (in *Inbox) Forgotten(ctx context.Context) (map[string]time.Time, error) {
 	return before, nil
 }
 
-// upkept is what retention has deleted of a handler.
+// upkept counts what retention has deleted of a handler.
 type upkept struct {
 	handler string
 	before  time.Time
@@ -262,7 +253,7 @@ func (in *Inbox) InboxDaysBefore(ctx context.Context, before time.Time) (days []
 	return days, nil
 }
 
-// Dropped is what DropInbox did.
+// Dropped tells what DropInbox did.
 type Dropped struct {
 	Days  int
 	Bytes int64
@@ -291,8 +282,8 @@ func (in *Inbox) DropInbox(ctx context.Context, before time.Time, by By) (d Drop
 		d.Bytes += days[i].Bytes
 	}
 	for n := int32(trimChunk); err == nil && n == trimChunk; d.Rows += int64(n) {
-		if n, err = in.trim(ctx, before, by); err == nil {
-			err = pause(ctx, 5*time.Millisecond)
+		if n, err = in.trim(ctx, before, by); err == nil && !wait.Sleep(ctx, 5*time.Millisecond) {
+			err = ctx.Err()
 		}
 	}
 	if err != nil {
@@ -316,10 +307,9 @@ func (in *Inbox) dropDay(ctx context.Context, day time.Time, by By) (gone bool, 
 		gone = state == "dropped" || state == "gone"
 		if state == "busy" {
 			try++
-			err = pause(ctx, time.Duration(try)*100*time.Millisecond)
-		}
-		if err != nil {
-			return false, err
+			if !wait.Sleep(ctx, time.Duration(try)*100*time.Millisecond) {
+				return false, ctx.Err()
+			}
 		}
 	}
 	return gone, nil

@@ -11,18 +11,20 @@ import (
 	"github.com/firstseen/firstseen/dedup/internal/db"
 )
 
-// Sighting is what is known of an ID in one scope.
+// Sighting tells of an ID in one scope.
 type Sighting struct {
 	Inbox, Handler, Tenant string
 	// FirstSeenAt is the time of the transaction that saw the ID first.
 	FirstSeenAt time.Time
 	// Stored is the message that it was seen with; nil where it is kept no more.
 	Stored *Stored
-	// Lane is what the message waits in; nil where it is not parked.
+	// Lane is the queue that the message waits in; nil where it is not parked.
 	Lane *Lane
-	// Conflicts are later copies with another content, the last first.
-	Conflicts []ConflictCopy
-	// Audit is what was done to the message by hand, in the order of time.
+	// Conflicts are later copies with another content, the last first: a page as Inbox.Conflicts gives it, of 100 at
+	// most. MoreConflicts says that there are more.
+	Conflicts     []ConflictCopy
+	MoreConflicts bool
+	// Audit lists the changes that were made to the message by hand, in the order of time.
 	Audit []AuditEntry
 
 	scope int32
@@ -66,9 +68,13 @@ func (in *Inbox) follow(ctx context.Context, f *Sighting, id uuid.UUID) (err err
 	if f.Audit, err = db.Collect(ctx, in.db, scanAudit, auditSQL, f.scope, id.String()); err != nil {
 		return err
 	}
-	f.Conflicts, err = db.Collect(ctx, in.db, scanConflict,
-		conflictsSQL+` where m.scope_id = $1 and m.message_id = $2::text::uuid order by m.seen_at desc limit 100`,
-		f.scope, id.String())
+	const most = 100
+	c := &condition{args: []any{f.scope, id.String()}}
+	sql := conflictsSQL + `
+where m.scope_id = $1 and m.message_id = $2::text::uuid
+order by m.seen_at desc` + c.limit(most)
+	copies, next, err := collectPage(ctx, in.db.Pool, conflictPaging(most), in.db.SQL(sql), c.args...)
+	f.Conflicts, f.MoreConflicts = copies, next != ""
 	return err
 }
 
@@ -76,9 +82,9 @@ func (in *Inbox) follow(ctx context.Context, f *Sighting, id uuid.UUID) (err err
 type Lane struct {
 	// DueAt is when the lane's first message is to be tried next.
 	DueAt time.Time
-	// Claims is how often a worker took the lane since it last got anywhere.
+	// Claims counts the claims of workers on the lane since it last got anywhere.
 	Claims int
-	// Ahead is how many messages wait before the one that was asked for.
+	// Ahead counts the messages that wait before the one that was asked for.
 	Ahead int
 	// Head is the lane's first message, without its content.
 	Head Stored

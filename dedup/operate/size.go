@@ -19,7 +19,8 @@ type Size struct {
 	At time.Time
 	// Used is the bytes of all databases of the server that the role may connect to. The WAL comes on top.
 	Used int64
-	// Tables are message_dedup, inbox (all days), parked (with lanes), dead_letters and rest, in this order.
+	// Tables are message_dedup, inbox (all days), parked (with lanes), dead_letters, idempotency (HTTP requests),
+	// enqueued (what only messages by HTTP have, with participants) and rest, in this order.
 	Tables []TableSize
 	// Scopes are the shares of message_dedup, the largest first: those that the statistics know, a hundred or so.
 	// ScopesAt is when the statistics were taken; zero: from a sample of a thousand pages, just now.
@@ -55,8 +56,8 @@ type IndexSize struct {
 	Bytes, Fresh int64
 }
 
-// Bloat is how many times as large the index is as a fresh one. IDs in random order (version 4) keep it at about 1.4,
-// which is no fault. It is 0 where nothing is known.
+// Bloat is the index's size in sizes of a fresh one. IDs in random order (version 4) keep it at about 1.4, which is no
+// fault. It is 0 where nothing is known.
 func (i IndexSize) Bloat() float64 {
 	if i.Fresh == 0 {
 		return 0
@@ -64,8 +65,8 @@ func (i IndexSize) Bloat() float64 {
 	return float64(i.Bytes) / float64(i.Fresh)
 }
 
-// Growth is what a day brings, the mean over From to To. The zero Growth is not known: the inbox has no whole day
-// yet, and has had messages for less than an hour.
+// Growth is a day's growth, the mean over From to To. The zero Growth is not known: the inbox has no whole day yet,
+// and has had messages for less than an hour.
 type Growth struct {
 	From, To time.Time
 	// IDs is message IDs a day, one for each handler that a message goes to: estimated rows of the inbox's days.
@@ -77,8 +78,8 @@ type Growth struct {
 // sizeLimit ends the queries of one Size.
 const sizeLimit = "15s"
 
-// sizeTries is how often it is measured at most where a database of the server is dropped meanwhile, whose size is
-// asked too: then that object is not defined.
+// sizeTries limits the tries where a database of the server is dropped meanwhile, whose size is asked too: then that
+// object is not defined.
 const sizeTries = 5
 
 // Size measures what is kept. It reads statistics, sizes of files and a bounded number of pages, never a whole table.
@@ -148,8 +149,8 @@ func idIndexBytes(ctx context.Context, tx pgx.Tx, sql string) (n int64, err erro
 	return n, tx.QueryRow(ctx, sql).Scan(&n)
 }
 
-// freshIDIndex is what the primary key takes when it is made anew: entries of 36 bytes in pages of 8152 that are
-// filled to 90 %, and one page above each two hundred.
+// freshIDIndex is the primary key's size, in bytes, when it is made anew: entries of 36 bytes in pages of 8152 that
+// are filled to 90 %, and one page above each two hundred.
 func freshIDIndex(rows int64) int64 {
 	const perPage = 8152 * 9 / 10 / 36
 	pages := (rows + perPage - 1) / perPage
@@ -169,7 +170,7 @@ func (s *Size) Table(name string) TableSize {
 // add sums relations up into tables.
 func (s *Size) add(relations []relation) {
 	s.Tables = []TableSize{{Name: "message_dedup"}, {Name: "inbox"}, {Name: "parked"}, {Name: "dead_letters"},
-		{Name: "rest"}}
+		{Name: "idempotency"}, {Name: "enqueued"}, {Name: "rest"}}
 	for _, r := range relations {
 		t := &s.Tables[len(s.Tables)-1]
 		for i := range s.Tables {
@@ -178,7 +179,7 @@ func (s *Size) add(relations []relation) {
 			}
 		}
 		t.Bytes += r.bytes
-		if r.name != "lanes" { // no messages
+		if r.name != "lanes" && r.name != "participants" { // no messages
 			t.Rows += r.rows
 		}
 		if r.day.IsZero() || r.pages == 0 {
@@ -231,7 +232,8 @@ type relation struct {
 
 // relationsSQL lists the tables of a schema, the inbox's days in order. A table that is dropped meanwhile has no size.
 const relationsSQL = `
-select case when i.inhrelid is not null then 'inbox' when c.relname = 'lanes' then 'parked' else c.relname end,
+select case when i.inhrelid is not null then 'inbox' when c.relname = 'lanes' then 'parked'
+		when c.relname = 'participants' then 'enqueued' else c.relname end,
 	c.relname, f.pages, f.bytes,
 	case when f.pages = 0 then 0
 		when c.reltuples >= 0 and c.relpages > 0 then (c.reltuples / c.relpages * f.pages)::bigint

@@ -60,12 +60,9 @@ func TestSizeIsRightToAFewPercentAndScansNothing(t *testing.T) {
 func TestSizeTellsTheGrowthOfWholeDays(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	today := time.Now().UTC().Truncate(24 * time.Hour)
+	today := deduptest.InboxDay(t, s.admin, 0)
 	for back, rows := range map[int]int{1: 300, 2: 100, 3: 1000} {
-		day := today.AddDate(0, 0, -back)
-		name := `firstseen.inbox_` + day.Format("20060102")
-		s.exec(`create table ` + name + ` partition of firstseen.inbox for values from ('` + day.Format(time.RFC3339) +
-			`') to ('` + day.AddDate(0, 0, 1).Format(time.RFC3339) + `')`)
+		day := deduptest.InboxDay(t, s.admin, back)
 		s.exec(`insert into firstseen.inbox (scope_id, message_id, topic, received_at) select $1, gen_random_uuid(), 'orders', $2::timestamptz + interval '1 h' from generate_series(1, $3::int)`, s.scope, day, rows)
 		s.exec(`insert into firstseen.message_dedup (scope_id, message_id) select $1, gen_random_uuid() from generate_series(1, $2::int)`, s.scope, rows)
 	}

@@ -2,6 +2,7 @@ package operate_test
 
 import (
 	"context"
+	"os"
 	"testing"
 
 	"github.com/google/uuid"
@@ -14,7 +15,12 @@ import (
 	"github.com/firstseen/firstseen/dedup/operate"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(deduptest.Wrap(m)) }
+func TestMain(m *testing.M) {
+	if dsn := os.Getenv(childDSN); dsn != "" {
+		os.Exit(runChild(dsn))
+	}
+	goleak.VerifyTestMain(deduptest.Wrap(m))
+}
 
 // stage is an inbox on a database of its own, with one scope.
 type stage struct {
@@ -44,9 +50,9 @@ func stageOn(t testing.TB, db *deduptest.DB, pool *pgxpool.Pool) *stage {
 
 func (s *stage) scopes(keys ...dedup.ScopeKey) []int32 {
 	s.t.Helper()
-	ids, err := s.store.Scopes(context.Background(), keys)
+	scopes, err := s.store.Scopes(context.Background(), keys)
 	require.NoError(s.t, err)
-	return ids
+	return scopes.IDs
 }
 
 func (s *stage) exec(sql string, args ...any) {

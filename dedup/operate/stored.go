@@ -19,7 +19,7 @@ type Stored struct {
 	State dedup.State
 	// ReceivedAt is when its ID was first seen, and At when it came into its state, the last time.
 	ReceivedAt, At time.Time
-	// Attempts is how often its handler has failed on it since it was first parked, or last redriven.
+	// Attempts counts its handler's failures since it was first parked, or last redriven.
 	Attempts int
 	// Reason is a short code and Error the text of the last failure, empty where there was none and once it is
 	// processed.
@@ -77,7 +77,7 @@ type stateRow struct {
 	lane         *uuid.UUID
 }
 
-// columns are where the state, its time, reason, error and lane go.
+// columns scan the state, its time, reason, error and lane.
 func (r *stateRow) columns(m *Stored) []any {
 	return []any{&m.State, &r.at, &r.reason, &r.text, &r.lane}
 }
@@ -104,7 +104,7 @@ type contentRow struct {
 	headers   []byte
 }
 
-// columns are where messageColumns go.
+// columns scan messageColumns.
 func (c *contentRow) columns(m *dedup.Message) []any {
 	return []any{&m.ID, &c.raw, &m.Topic, &c.partition, &c.offset, &c.timestamp, &m.Key, &c.headers, &m.Value}
 }

@@ -16,18 +16,23 @@ func (e *Explanation) tell() []string {
 	var t teller
 	if e.Place != nil {
 		e.tellPlace(&t)
-	} else if len(e.Seen) == 0 {
+	} else if len(e.Seen)+len(e.Waiting) == 0 {
 		t.say("Message %s was never seen, by any handler of any inbox in this schema: it has not been delivered, "+
 			"its batch has not committed yet, or its ID is another.", e.Asked)
 	}
-	if e.Place == nil && len(e.Seen) == 0 && !e.ForgottenBefore.IsZero() {
+	if e.Place == nil && len(e.Seen)+len(e.Waiting) == 0 && !e.ForgottenBefore.IsZero() {
 		t.say("Or it was forgotten: retention has deleted IDs that inbox %s saw first before %s.", e.Inbox,
 			clock(e.ForgottenBefore))
 	}
 	for i := range e.Seen {
 		e.tellSighting(&t, &e.Seen[i])
 	}
+	for i := range e.Waiting {
+		e.Waiting[i].tellWaiting(&t, e.Now)
+	}
+	e.tellCaused(&t)
 	switch {
+	case len(e.Seen) > 0 && e.Seen[0].Inbox == dedup.OutboxInbox:
 	case len(e.Seen) > 0 && e.Seen[0].Inbox != e.Inbox:
 		t.say("Inbox %s, which was asked, has not seen it.", e.Inbox)
 	case len(e.Unseen) > 0:
@@ -51,7 +56,7 @@ func (e *Explanation) tellPlace(t *teller) {
 	case len(e.Seen) > 0:
 		t.say("At %s lay message %s.", p, e.id())
 	}
-	if len(p.Consumers) == 0 && len(e.Seen) == 0 {
+	if len(p.Consumers) == 0 && len(e.Seen) == 0 && p.Partition >= 0 {
 		t.say("No consumer has a position in %s/%d: nothing of it was read through this schema.", p.Topic, p.Partition)
 	}
 	for _, c := range p.Consumers {
@@ -67,7 +72,7 @@ func (e *Explanation) tellPlace(t *teller) {
 	}
 }
 
-// id is what the sightings are of.
+// id names the sightings' message.
 func (e *Explanation) id() string {
 	for _, f := range e.Seen {
 		if f.Stored != nil {
@@ -102,6 +107,9 @@ func (c *Position) tell(t *teller, p *Place) {
 
 func (e *Explanation) tellSighting(t *teller, f *Sighting) {
 	who := fmt.Sprintf("Handler %s of inbox %s", f.Handler, f.Inbox)
+	if f.Inbox == dedup.OutboxInbox {
+		who = fmt.Sprintf("Destination %s of the outbox", f.Handler)
+	}
 	if f.Tenant != "" {
 		who += ", for tenant " + f.Tenant + ","
 	}
@@ -114,7 +122,8 @@ func (e *Explanation) tellSighting(t *teller, f *Sighting) {
 		if m.RawID != "" {
 			written = ", under the ID " + strconv.Quote(m.RawID)
 		}
-		t.say("%s saw it first at %s, at %s%s.", who, clock(f.FirstSeenAt), place(m), written)
+		t.say("%s saw it first at %s, at %s%s.", who, clock(f.FirstSeenAt), m.Place(), written)
+		f.tellCause(t)
 		f.tellState(t, e.Now)
 	}
 	for _, a := range f.Audit {
@@ -122,8 +131,12 @@ func (e *Explanation) tellSighting(t *teller, f *Sighting) {
 	}
 	if n := len(f.Conflicts); n > 0 {
 		last := &f.Conflicts[0]
-		t.say("Under its ID %s with another content came later and %s not handled, the last at %s from %s.",
-			counted(int64(n), "copy"), was(n), clock(last.SeenAt), place(&last.Message))
+		least := ""
+		if f.MoreConflicts {
+			least = "at least "
+		}
+		t.say("Under its ID "+least+"%s with another content came later and %s not handled, the last at %s from %s.",
+			counted(int64(n), "copy"), was(n), clock(last.SeenAt), last.Message.Place())
 	}
 }
 
@@ -132,10 +145,10 @@ func (f *Sighting) tellGone(t *teller, dropped time.Time) {
 	case n > 0 && f.Audit[n-1].Action == "discard":
 		t.say("Its content is gone: it was discarded.")
 	case f.FirstSeenAt.Before(dropped):
-		t.say("Its content is kept no more: it was handled, and retention has dropped the "+
-			"inbox's days before %s since.", dropped.UTC().Format(time.DateOnly))
+		t.say("Its content is kept no more: it was %s, and retention has dropped the "+
+			"inbox's days before %s since.", f.handled(), dropped.UTC().Format(time.DateOnly))
 	default:
-		t.say("Its content is kept no more: it was handled, and its day has been dropped from the inbox since.")
+		t.say("Its content is kept no more: it was %s, and its day has been dropped from the inbox since.", f.handled())
 	}
 }
 
@@ -148,10 +161,10 @@ func (f *Sighting) tellState(t *teller, now time.Time) {
 	switch m.State {
 	case dedup.Processed:
 		if m.At.Equal(m.ReceivedAt) {
-			t.say("It was handled in that transaction.")
+			t.say("It was %s in that transaction.", f.handled())
 			return
 		}
-		t.say("It was handled at %s%s.", clock(m.At), failed)
+		t.say("It was %s at %s%s.", f.handled(), clock(m.At), failed)
 	case dedup.Dead:
 		t.say("It was given up at %s%s (%s).", clock(m.At), failed, cause(m))
 		if slices.Contains(identity.Reasons(), m.Reason) {
@@ -159,7 +172,7 @@ func (f *Sighting) tellState(t *teller, now time.Time) {
 				"a replay of its offset finds its ID by the rule of today; then discard it.")
 			return
 		}
-		t.say("It lies in the dead letters until it is redriven or discarded; a copy that arrives is not handled.")
+		t.say("It lies in the dead letters until it is redriven or discarded; a copy that arrives is not %s.", f.handled())
 	case dedup.Parked:
 		t.say("It has been waiting in its lane since %s%s.", clock(m.At), failed)
 		f.tellLane(t, now)
@@ -174,7 +187,7 @@ func (f *Sighting) tellLane(t *teller, now time.Time) {
 	}
 	if l.Ahead > 0 {
 		t.say("%s before it, of which the first is message %s at %s.",
-			capital(counted(int64(l.Ahead), "unfinished message")), l.Head.Message.ID, place(&l.Head.Message))
+			capital(counted(int64(l.Ahead), "unfinished message")), l.Head.Message.ID, l.Head.Message.Place())
 	}
 	subject := "It"
 	if l.Ahead > 0 {
@@ -203,8 +216,6 @@ func cause(m *Stored) string {
 	}
 	return m.Reason + ": " + strings.Join(strings.Fields(m.Error), " ")
 }
-
-func place(m *dedup.Message) string { return fmt.Sprintf("%s/%d@%d", m.Topic, m.Partition, m.Offset) }
 
 func clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05.000 MST") }
 

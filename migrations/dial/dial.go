@@ -3,7 +3,8 @@
 // moved an address. Without limits of its own a program then waits for as long as the kernel does, a quarter of an
 // hour or more.
 //
-// [Prepare] is for every connection of the program; pools of consumers have more in package dedup.
+// [Prepare] is for every connection of the program; pools of consumers have more in package dedup. [Advise] says what to
+// set where there is none.
 package dial
 
 import (
@@ -15,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Silence is how long the other side may be silent where nothing else is said.
+// Silence is the time that the other side may be silent where nothing else is said.
 const Silence = 30 * time.Second
 
 // connectLimit bounds the attempt at one host where the connection string has no connect_timeout.

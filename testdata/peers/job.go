@@ -19,7 +19,7 @@ const idHeader = "message-id"
 
 var errNoID = errors.New("a message has no header " + idHeader)
 
-// job is what the benchmark wants done.
+// job comes from the benchmark.
 type job struct {
 	Brokers    []string `json:"brokers"`
 	Topic      string   `json:"topic"`

@@ -11,7 +11,8 @@
 // The seconds run from before the first client is made until the last message's transaction has committed. Errors
 // and the clients' logs go to stderr; the exit code is then 1, as it is after ten minutes.
 //
-// The fetch peers have neither a group nor Postgres: they show what a client can read at most.
+// The fetch peers have neither a group nor Postgres: they show what a client can read at most. Services have no topic:
+// they answer HTTP requests, print {"address":"127.0.0.1:1234"}, and end where stdin does.
 package main
 
 import (
@@ -41,6 +42,8 @@ var peers = map[string]peer{
 	"expert-parallel": expert(4, copyEffects),
 	"fetch-kafkago":   fetchKafkaGo,
 	"fetch-franz":     fetchFranz,
+	"relay-byhand":    relayByHand,
+	"relay-watermill": relayByWatermill,
 }
 
 type result struct {
@@ -61,8 +64,12 @@ func fail(err error) {
 }
 
 func run(args []string, in io.Reader, out io.Writer) error {
+	if len(args) == 1 && services[args[0]] != nil {
+		return serve(context.Background(), services[args[0]], in, out)
+	}
 	if len(args) != 1 || peers[args[0]] == nil {
-		return fmt.Errorf("usage: peers NAME <job.json, with NAME one of %q", slices.Sorted(maps.Keys(peers)))
+		return fmt.Errorf("usage: peers NAME <job.json, with NAME one of %q or %q", slices.Sorted(maps.Keys(peers)),
+			slices.Sorted(maps.Keys(services)))
 	}
 	j, err := readJob(in)
 	if err != nil {

@@ -89,7 +89,7 @@ func (l *losing) lose(ctx context.Context, percent float64) error {
 	return err
 }
 
-// lost is how many were; -1 where that is not known.
+// lost counts them; -1 where that is not known.
 func (l *losing) lost(ctx context.Context) int {
 	if l == nil {
 		return 0

@@ -105,7 +105,7 @@ func torture(ctx context.Context, o options) (*report, error) {
 	defer w.close()
 	slog.Info("torture begins", "seed", o.seed, "for", o.duration, "dir", w.dir)
 	began := time.Now()
-	r := newReport(o)
+	r := &report{Seed: o.seed, Done: map[string]int{}, Dead: map[string]int{}}
 
 	var members, traffic sync.WaitGroup
 	running, end := context.WithCancel(ctx)

@@ -51,7 +51,7 @@ func (m *member) keep(ctx context.Context, r *report) {
 	}
 }
 
-// endLimit is how long a member may take to end after SIGTERM: its README says 60 s.
+// endLimit bounds the time that a member takes to end after SIGTERM: its README says 60 s.
 const endLimit = 60 * time.Second
 
 func (m *member) runOnce(ctx context.Context, r *report) {

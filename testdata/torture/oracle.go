@@ -17,7 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// report is what was done and what was found.
+// report says what was done and what was found.
 type report struct {
 	Seed         uint64         `json:"seed"`
 	Seconds      float64        `json:"seconds"`
@@ -39,17 +39,13 @@ type report struct {
 	mu sync.Mutex
 }
 
-func newReport(o options) *report {
-	return &report{Seed: o.seed, Done: map[string]int{}, Dead: map[string]int{}}
-}
-
 func (r *report) count(what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.Done[what]++
 }
 
-// most is how many faults are listed.
+// most caps the faults that are listed.
 const most = 200
 
 func (r *report) fault(format string, args ...any) {
@@ -89,7 +85,7 @@ func (r *report) print(w io.Writer) {
 	}
 }
 
-// behaviour is what a message does to its handler: its ID says so.
+// behaviour is the part of a message's ID before the first dash. Its handler does so.
 func behaviour(id string) string {
 	does, _, _ := strings.Cut(id, "-")
 	return does
@@ -161,7 +157,7 @@ func (w *world) settle(ctx context.Context, p *producer, r *report) error {
 
 // await waits until the ledger has every ID, for as long as it still gets more of them.
 func (w *world) await(ctx context.Context, truth *truth, r *report) {
-	want := 2*len(truth.first[orders]) + len(truth.first[wild])
+	want := 3*len(truth.first[orders]) + len(truth.first[wild])
 	best, since := -1, time.Now()
 	for ctx.Err() == nil && time.Since(since) < w.o.settle {
 		_, _ = w.command(ctx, "dead", "redrive", "--all", "--why", "mended")
@@ -183,7 +179,8 @@ func (w *world) await(ctx context.Context, truth *truth, r *report) {
 	r.fault("it stood still for %s with work left", w.o.settle)
 }
 
-// truth is what is in Kafka, as its own reader sees it: for each topic the place of each ID's first record among all.
+// truth has the content of Kafka, as its own reader sees it: for each topic the place of each ID's first record among
+// all.
 type truth struct {
 	records int
 	first   map[string]map[string]place
@@ -243,7 +240,7 @@ func (w *world) judge(ctx context.Context, truth *truth, r *report) error {
 		return err
 	}
 	defer rows.Close()
-	effects := map[string]map[string]int{"book": {}, "echo": {}, "wild": {}}
+	effects := map[string]map[string]int{"book": {}, "echo": {}, "sent": {}, "wild": {}}
 	lastOf := map[string]effect{} // by handler and key
 	for rows.Next() {
 		var handler string
@@ -266,7 +263,7 @@ func (w *world) judge(ctx context.Context, truth *truth, r *report) error {
 	if err := rows.Err(); err != nil {
 		return err
 	}
-	for handler, topic := range map[string]string{"book": orders, "echo": orders, "wild": wild} {
+	for handler, topic := range map[string]string{"book": orders, "echo": orders, "sent": orders, "wild": wild} {
 		w.compare(handler, truth.first[topic], effects[handler], r)
 	}
 	return nil

@@ -84,7 +84,7 @@ func (p *producer) send(client *kgo.Client, r *kgo.Record) {
 	})
 }
 
-// behaviours are what one order in so many does to its handler.
+// behaviours of the handler: one order in so many brings each about.
 var behaviours = []struct {
 	name  string
 	oneIn int

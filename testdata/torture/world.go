@@ -21,10 +21,11 @@ import (
 	"github.com/firstseen/firstseen/dedup/deduptest/pgserver"
 )
 
-// The topics: orders have two handlers, one of which fails in all ways that there are; wild ones bring what no record
-// should hold, bombs among it.
+// The topics: orders have three handlers, one of which fails in all ways that there are, and one adds each to the outbox,
+// out of which it is sent to the topic sent; wild ones bring what no record should hold, bombs among it.
 const (
 	orders           = "orders"
+	sent             = "sent"
 	wild             = "wild"
 	ordersPartitions = 6
 	wildPartitions   = 2
@@ -49,7 +50,7 @@ type world struct {
 	rerun map[string]int // how often an ID was handled again by intention
 }
 
-// behaviours are what the handler book is told by a message's first word. All that ends the transaction or never
+// ledger has the handler book, whose behaviour is a message's first word. All that ends the transaction or never
 // succeeds does so until the world is mended.
 const ledger = `
 create schema torture;
@@ -79,6 +80,25 @@ declare
 begin
 	foreach m in array batch loop
 		insert into torture.ledger (handler, id, key, n) values ('echo', m.raw_id, convert_from(m.key, 'UTF8'), (torture.head(m))[2]::bigint);
+	end loop;
+end $$;
+create function torture.send(batch firstseen.message[]) returns void language plpgsql as $$
+declare
+	m firstseen.message;
+begin
+	foreach m in array batch loop
+		perform firstseen.send('sent', m.payload, convert_from(m.key, 'UTF8'), m.raw_id);
+	end loop;
+end $$;
+create function torture.sent(batch firstseen.message[]) returns void language plpgsql as $$
+declare
+	m    firstseen.message;
+	head text[];
+begin
+	foreach m in array batch loop
+		head := torture.head(m);
+		insert into torture.ledger (handler, id, key, n) values ('sent', format('%s-%s-%s', head[1],
+			substr(convert_from(m.key, 'UTF8'), 2), head[2]), convert_from(m.key, 'UTF8'), head[2]::bigint);
 	end loop;
 end $$;
 create function torture.wild(batch firstseen.message[]) returns void language sql as $$
@@ -161,7 +181,7 @@ func (w *world) createTopics(ctx context.Context) error {
 	defer client.Close()
 	large, late := "33554432", "9223372036854775807"
 	settings := map[string]*string{"max.message.bytes": &large, "message.timestamp.after.max.ms": &late}
-	for topic, partitions := range map[string]int32{orders: ordersPartitions, wild: wildPartitions} {
+	for topic, partitions := range map[string]int32{orders: ordersPartitions, sent: ordersPartitions, wild: wildPartitions} {
 		if _, err := kadm.NewClient(client).CreateTopic(ctx, partitions, -1, settings, topic); err != nil {
 			return fmt.Errorf("create topic %s: %w", topic, err)
 		}
@@ -188,12 +208,19 @@ topics:
     handlers:
       - {name: book, function: torture.book, retry: {base: 50ms, cap: 1s, max_attempts: 12}}
       - {name: echo, function: torture.echo}
+      - {name: send, function: torture.send}
+  - name: %s
+    handlers:
+      - {name: sent, function: torture.sent}
   - name: %s
     handlers:
       - {name: wild, function: torture.wild}
+outbox:
+  destinations:
+    - {name: events, topics: [%s], retry: {base: 50ms, cap: 1s}}
 log: {level: %s}
 http: {listen: %q}
-`, dsn, strings.Join(w.kafka.Addrs(), `", "`), group, orders, wild, level, listen)
+`, dsn, strings.Join(w.kafka.Addrs(), `", "`), group, orders, sent, wild, sent, level, listen)
 	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
 		return err
 	}

@@ -22,7 +22,6 @@ const (
 	chartFoot  = 46
 )
 
-// chart is what the template draws.
 type chart struct {
 	Width, Height, Left, Right, Top, Bottom int
 	One                                     float64 // where a ratio of 1 is
@@ -74,7 +73,7 @@ func newAxis(results []Result) axis {
 	return axis{low / 1.2, high * 1.2}
 }
 
-// x is where a value is, to a tenth of a pixel.
+// x is a value's place, to a tenth of a pixel.
 func (a axis) x(v float64) float64 {
 	share := math.Log(v/a.low) / math.Log(a.high/a.low)
 	return math.Round(10*(chartLeft+share*(chartRight-chartLeft))) / 10

@@ -20,6 +20,7 @@ import (
 
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/wait"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -37,7 +38,7 @@ func queueEffect(b *pgx.Batch, m dedup.Message) error {
 	return nil
 }
 
-// copyEffects is how a handler for batches writes many rows.
+// copyEffects writes a batch's rows at once.
 func copyEffects(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
 	_, err := tx.CopyFrom(ctx, pgx.Identifier{"bench_effects"}, []string{"id", "payload"},
 		pgx.CopyFromSlice(len(ms), func(i int) ([]any, error) { return []any{[16]byte(ms[i].ID), ms[i].Value}, nil }))
@@ -46,12 +47,8 @@ func copyEffects(ctx context.Context, tx pgx.Tx, ms []dedup.Message) error {
 
 func waiting(d time.Duration) handlers.HandlerFunc {
 	return func(ctx context.Context, _ pgx.Tx, _ dedup.Message) error {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(d):
-			return nil
-		}
+		wait.Sleep(ctx, d)
+		return ctx.Err()
 	}
 }
 
@@ -113,15 +110,22 @@ func (j job) registration(ctx context.Context, pool *pgxpool.Pool) (r handlers.R
 	return r, err
 }
 
-// Contend is firstseen as a contender: it reads its job from in, and writes its outcome to out.
+// Contend is firstseen as a contender: it reads its job from in, and writes its outcome to out. As a service it writes
+// where it listens, and ends where in does.
 func Contend(ctx context.Context, in io.Reader, out io.Writer) error {
 	var j job
 	if err := json.NewDecoder(in).Decode(&j); err != nil {
 		return fmt.Errorf("read the job: %w", err)
 	}
+	if j.Service != "" {
+		return j.serve(ctx, in, out)
+	}
 	do := j.consume
-	if j.Handler == fetchOnly {
+	switch j.Handler {
+	case fetchOnly:
 		do = j.read
+	case relayed:
+		do = j.relay
 	}
 	o, err := do(ctx)
 	if err != nil {
@@ -169,10 +173,10 @@ func mallocs() uint64 {
 	return memory.Mallocs
 }
 
-// contenderName is what a contender's connections are called in pg_stat_activity.
+// contenderName is the application_name of a contender's connections.
 const contenderName = "contender"
 
-// connections is how many a contender may have: as many as `firstseen run` gives itself.
+// connections caps a contender's pool: as `firstseen run` does its own.
 func (j job) connections() int { return cmp.Or(j.Transactions, 4) + 4 }
 
 func (j job) pool(ctx context.Context) (*pgxpool.Pool, error) {
@@ -226,15 +230,13 @@ func (j job) await(ctx context.Context, conn *pgx.Conn, start time.Time, o *outc
 		if err != nil || done >= j.Messages {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, o.nextLook(j.Messages)) {
 			return context.Cause(ctx)
-		case <-time.After(o.nextLook(j.Messages)):
 		}
 	}
 }
 
-// nextLook is how long to wait for the next look at what is done: looks must neither cost nor come late.
+// nextLook is the time to the next look at what is done: looks must neither cost nor come late.
 func (o *outcome) nextLook(messages int) time.Duration {
 	if o.Messages == 0 {
 		return 5 * time.Millisecond

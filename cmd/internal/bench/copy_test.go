@@ -47,6 +47,14 @@ func TestWhatDidNotWriteItsRowsHasNoRate(t *testing.T) {
 	require.ErrorContains(t, w.check(ctx), "9 and not 10")
 }
 
+func TestTheLastWordsOfAPostgresThatHasEndedAreTold(t *testing.T) {
+	l := &lab{postgres: deduptest.StartServer(t, pgserver.Config{})}
+	require.Empty(t, l.postgresEnded(t.Context()))
+	require.NoError(t, l.postgres.Stop(pgserver.Immediate))
+	require.Regexp(t, `(?s)^; Postgres does not answer any more\n.*received immediate shutdown request`,
+		l.postgresEnded(t.Context()))
+}
+
 func testWriters(ctx context.Context, t *testing.T) *writers {
 	l := &lab{postgres: deduptest.StartServer(t, pgserver.Config{}), suite: "test"}
 	d, err := l.database(ctx)

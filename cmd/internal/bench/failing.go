@@ -13,7 +13,7 @@ import (
 	"github.com/firstseen/firstseen/handlers"
 )
 
-// failingBatch is how many messages a batch has.
+// failingBatch is the number of a batch's messages.
 const failingBatch = 1000
 
 // failRates are shares of the messages that fail, each with the least part of the rate that should be left.

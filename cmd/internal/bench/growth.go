@@ -119,7 +119,7 @@ func (g *grown) accept(ctx context.Context, n int) (float64, error) {
 	return figure, err
 }
 
-// written is where the server's WAL stands, in bytes.
+// written is the server's place in the WAL, in bytes.
 func (g *grown) written(ctx context.Context) (at int64, err error) {
 	err = g.writers.db.pool.QueryRow(ctx, `select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint`).Scan(&at)
 	return at, err

@@ -23,7 +23,7 @@ const (
 	headerBytes = 40
 	// smallBuffer is less than the largest message.
 	smallBuffer = 16 << 20
-	// maxMessageBytes is what the topics take.
+	// maxMessageBytes is max.message.bytes of the topics.
 	maxMessageBytes = 64 << 20
 )
 

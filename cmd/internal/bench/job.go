@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// job is what a contender, a process of its own, is to do: it gets it on standard input, consumes the topic as a
+// job tells a contender, a process of its own, what to do: it gets it on standard input, consumes the topic as a
 // member of the group until that many messages are through, and answers with an outcome on standard output.
 type job struct {
 	Brokers    []string `json:"brokers"`
@@ -36,7 +36,8 @@ type job struct {
 	Unlimited    bool          `json:"unlimited,omitempty"` // Go's heap is; else it has the limit of `firstseen run`
 	Wait         time.Duration `json:"wait,omitempty"`      // of the handler that waits
 	Heartbeat    time.Duration `json:"heartbeat,omitempty"`
-	URL          string        `json:"url,omitempty"` // of a webhook
+	URL          string        `json:"url,omitempty"`     // of a webhook
+	Service      string        `json:"service,omitempty"` // a name of services: it answers HTTP requests instead
 }
 
 // outcome is a contender's answer.

@@ -9,15 +9,18 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/firstseen/firstseen/consumer/consumertest/kafkaserver"
+	"github.com/firstseen/firstseen/dedup/deduptest/child"
 	"github.com/firstseen/firstseen/dedup/deduptest/pgserver"
 	"github.com/firstseen/firstseen/migrations"
 )
 
-// lab is what the suites measure in: a Postgres with durable settings, a Kafka, and where results go.
+// lab holds what all suites measure with: a Postgres with durable settings, a Kafka, and the results.
 type lab struct {
 	options  Options
 	postgres *pgserver.Server
@@ -59,6 +62,19 @@ func (l *lab) close() {
 		_ = os.Remove(l.peers)
 	}
 	_ = l.postgres.Close()
+}
+
+// postgresEnded has the server's last words where it does not answer any more: a disk that is full takes it down, and
+// who measures saw the end of a connection only.
+func (l *lab) postgresEnded(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, l.postgres.DSN("postgres"))
+	if err == nil {
+		_ = conn.Close(ctx)
+		return ""
+	}
+	return "; Postgres does not answer any more" + child.Tail(l.postgres.LogFile())
 }
 
 func (l *lab) begin(s suite) {
@@ -126,10 +142,12 @@ type database struct {
 	pool *pgxpool.Pool
 }
 
-// peersTables are what peers write to, and where all effects go.
+// peersTables are written to by peers; all effects go there.
 const peersTables = `
 create table bench_effects (id uuid, payload bytea);
 create table bench_seen (id uuid primary key);
+create table bench_keys (key text primary key, fingerprint bytea not null, status int, location text, body bytea,
+	created_at timestamptz not null default now());
 create table bench_inbox (topic text, "partition" int, "offset" bigint, produced_at timestamptz, key bytea, payload bytea, id uuid)`
 
 // database makes a new one. Close it when done with it.
@@ -191,12 +209,10 @@ func machine() string {
 			cpu = strings.TrimSpace(strings.TrimLeft(line, "\t: "))
 		}
 	}
-	return fmt.Sprintf("%d x %s, %s", processors(), cpu, goVersion())
+	return fmt.Sprintf("%d x %s, %s", processors(), cpu, runtime.Version())
 }
 
 func processors() int { return runtime.NumCPU() }
-
-func goVersion() string { return runtime.Version() }
 
 // peakMemory is the most that this process has had in memory, in bytes; 0 where the system does not say.
 func peakMemory() int64 {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/wait"
 	"github.com/firstseen/firstseen/handlers"
 )
 
@@ -74,7 +75,7 @@ func (d *database) park(ctx context.Context, store *dedup.Store, messages int) e
 		select $2, case when n % 2 = 0 then '00000000-0000-8000-8000-000000000000' else gen_random_uuid() end,
 			n, 0, 1, gen_random_uuid(), 'orders', 'key', $3, 'failed'
 		from generate_series(1, $1::int) n`
-	if _, err := d.pool.Exec(ctx, rows, messages, scopes[0], payload()); err != nil {
+	if _, err := d.pool.Exec(ctx, rows, messages, scopes.IDs[0], payload()); err != nil {
 		return fmt.Errorf("park messages: %w", err)
 	}
 	const queues = `insert into firstseen.lanes (scope_id, lane, due_at, inbox, handler, topic, "partition")
@@ -96,10 +97,8 @@ func (d *database) drained(ctx context.Context, p *handlers.Processor, handled *
 	go func() { p.RunLanes(working); close(ended) }()
 	defer func() { cancel(); <-ended }()
 	for handled.Load() < int64(messages) {
-		select {
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, 5*time.Millisecond) {
 			return 0, context.Cause(ctx)
-		case <-time.After(5 * time.Millisecond):
 		}
 	}
 	err := d.awaitCount(ctx, 1, `select count(*) from firstseen.lanes`)

@@ -23,7 +23,7 @@ var tailShares = []struct {
 	share float64
 }{{"p50", 0.5}, {"p99", 0.99}, {"p99.9", 0.999}}
 
-// warmUp is how long messages are sent that do not count.
+// warmUp is the time in which messages that do not count are sent.
 const warmUp = time.Second
 
 // latency takes the time from just before a message is given to the producer, which does not linger, until its
@@ -54,8 +54,8 @@ func latency(ctx context.Context, l *lab) error {
 	return l.reportLatency(loads)
 }
 
-// topRate is what comes through while the producer, which has its share of the machine here too, sends as fast as it
-// can.
+// topRate is the rate that comes through while the producer, which has its share of the machine here too, sends as
+// fast as it can.
 func (l *lab) topRate(ctx context.Context, d *database) (float64, error) {
 	t, err := l.traffic(ctx, d, l.pick(200_000, 30_000), math.Inf(1))
 	if err != nil {

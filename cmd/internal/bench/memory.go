@@ -7,7 +7,7 @@ import (
 
 const memoryBuffer = 16 << 20
 
-// slowBatch is what a batch takes longer on a slow database: the buffer is full all the time.
+// slowBatch is a batch's extra time on a slow database: the buffer is full all the time.
 const slowBatch = 40 * time.Millisecond
 
 // use is a run of firstseen of which memory counts.

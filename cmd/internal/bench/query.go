@@ -29,10 +29,10 @@ func (d *database) awaitCount(ctx context.Context, want int, sql string, args ..
 	return err
 }
 
-// connections is how many connections contenders have now.
+// connections counts those of contenders.
 const connections = `select count(*) from pg_stat_activity where datname = current_database() and application_name = '` + contenderName + `'`
 
-// through is how many messages the consumer has behind it, on topics that begin at 0.
+// through counts the messages that the consumer has behind it, on topics that begin at 0.
 const through = `select coalesce(sum(next_offset), 0)::bigint from firstseen.positions where consumer = $1`
 
 // expect is an error where a query gives another number: who left out a part of the work has no rate.

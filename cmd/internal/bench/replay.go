@@ -73,7 +73,7 @@ func (l *lab) replayOnce(ctx context.Context, messages int) (r replayed, err err
 	}, d.expectEffects(ctx, messages)
 }
 
-// written is what was written since the database was made.
+// written counts rows and WAL since the database was made.
 type written struct {
 	rows int   // of message_dedup: inserted, changed or deleted, whether or not the transaction committed
 	wal  int64 // bytes, by the server

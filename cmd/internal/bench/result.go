@@ -16,13 +16,13 @@ type Result struct {
 	Low   float64 `json:"low"`   // the least and the most of the rounds
 	High  float64 `json:"high"`
 	Unit  string  `json:"unit"`
-	// Against is what Ratio is to; empty where the value stands for itself.
+	// Against names what Ratio compares with; empty where the value stands for itself.
 	Against string  `json:"against,omitempty"`
 	Ratio   float64 `json:"ratio,omitempty"`
 	// Goal is for Ratio where there is one, else for Value; nil where there is none.
 	Goal *float64 `json:"goal,omitempty"`
 	Met  *bool    `json:"met,omitempty"`
-	// Note is what a reader has to know beside the figure.
+	// Note tells a reader what to know beside the figure.
 	Note string `json:"note,omitempty"`
 }
 

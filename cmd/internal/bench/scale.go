@@ -105,7 +105,7 @@ func (l *lab) fillAndTime(ctx context.Context, d *database, j job, spec topicSpe
 	return float64(j.Messages) / time.Since(start).Seconds(), nil
 }
 
-// equalOwners is how many processes own so many positions of the consumer.
+// equalOwners counts the processes that own so many positions of the consumer.
 const equalOwners = `select count(*) from (select from firstseen.positions where consumer = $1 group by owner having count(owner) = $2) o`
 
 // awaitMembers waits until the group is at rest with all members, and each of them owns its share of the positions.

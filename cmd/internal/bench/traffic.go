@@ -122,7 +122,7 @@ func (t *traffic) latencies(without int) (all []time.Duration) {
 	return all
 }
 
-// rate is how many messages were sent in a second.
+// rate is the mean of messages sent in a second.
 func (t *traffic) rate() float64 {
 	return float64(len(t.sent)-1) / t.sent[len(t.sent)-1].Sub(t.sent[0]).Seconds()
 }

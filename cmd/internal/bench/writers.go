@@ -35,7 +35,7 @@ func (l *lab) writers(ctx context.Context, d *database, n int) (*writers, error)
 	if err != nil {
 		return nil, err
 	}
-	w := &writers{db: d, store: store, scope: scopes[0], copyScope: scopes[1]}
+	w := &writers{db: d, store: store, scope: scopes.IDs[0], copyScope: scopes.IDs[1]}
 	for i := range n {
 		p, err := store.Acquire(ctx, name, "bench", int32(i), "bench")
 		if err != nil {

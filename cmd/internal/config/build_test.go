@@ -24,7 +24,8 @@ func TestConsumerGetsWhatTheConfigSays(t *testing.T) {
 	require.Equal(t, "tenant", got.Topics[0].TenantHeader)
 	require.Equal(t, identity.FingerprintJSON, got.Topics[0].Fingerprint)
 	require.NotNil(t, got.Topics[1].Identity)
-	got.Topics = nil
+	require.Equal(t, "OAUTHBEARER", got.SASL.Name())
+	got.Topics, got.SASL = nil, nil
 	require.Equal(t, consumer.Config{
 		Connection: consumer.Connection{Brokers: []string{"kafka-1:9092", "kafka-2:9092"}, ClientID: "billing",
 			RequestTimeout: 5 * time.Second}, Group: "billing",
@@ -36,10 +37,10 @@ func TestConsumerGetsWhatTheConfigSays(t *testing.T) {
 		FetchBytes: 65536, SessionTimeout: 30 * time.Second, RebalanceTimeout: 40 * time.Second,
 		HeartbeatInterval: time.Second, JoinBackoff: 2 * time.Second,
 		DrainTimeout: 10 * time.Second, CommitInterval: 3 * time.Second,
-		MetadataInterval: 4 * time.Second, Logger: log,
+		MetadataInterval: 4 * time.Second, PatternInterval: 10 * time.Second, Logger: log,
 	}, got)
 	require.Equal(t, dedup.Config{Inbox: "shared", Schema: "seen", AnswerTimeout: c.Timeouts.Postgres,
-		IdleAfter: c.Timeouts.Handler + c.Timeouts.Postgres}, c.Store(), "idle no longer than a handler may take")
+		IdleAfter: c.Timeouts.Handler + c.Timeouts.Postgres, Patience: -1}, c.Store(), "idle no longer than a handler may take")
 }
 
 func TestPoolHasAConnectionForEachTransactionAndMore(t *testing.T) {
@@ -55,7 +56,7 @@ func TestPoolHasAConnectionForEachTransactionAndMore(t *testing.T) {
 	require.NoError(t, err)
 	pool, err = c.Pool()
 	require.NoError(t, err)
-	require.EqualValues(t, 12, pool.MaxConns)
+	require.EqualValues(t, 45, pool.MaxConns)
 	require.Equal(t, pgx.QueryExecModeCacheDescribe, pool.ConnConfig.DefaultQueryExecMode)
 }
 

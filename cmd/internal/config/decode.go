@@ -132,12 +132,12 @@ func decodeDuration(from reflect.Value, text string) (time.Duration, error) {
 	if from.CanInt() && from.Int() == 0 {
 		return 0, nil // whatever the unit
 	}
-	return parseDuration(text)
+	return ParseDuration(text)
 }
 
 func decodeSize(from reflect.Value, text string, isText bool) (Size, error) {
-	if from.CanInt() {
-		text, isText = strconv.FormatInt(from.Int(), 10), true
+	if from.CanInt() && from.Int() == 0 {
+		return 0, nil // whatever the unit
 	}
 	if !isText {
 		return 0, errSize
@@ -145,9 +145,14 @@ func decodeSize(from reflect.Value, text string, isText bool) (Size, error) {
 	return parseSize(text)
 }
 
+// errOctal is for a number in the environment or in quotes: in the file, the same digits would be another number.
+var errOctal = errors.New("begins with a zero, which YAML reads to the base of 8; write it without")
+
 func decodeInt(from reflect.Value, text string, isText bool) (int, error) {
 	n, err := strconv.Atoi(text)
 	switch {
+	case octal.MatchString(text):
+		return 0, errOctal
 	case isText && err == nil:
 		return n, nil
 	case !isText && from.CanInt():
@@ -159,6 +164,8 @@ func decodeInt(from reflect.Value, text string, isText bool) (int, error) {
 func decodeFloat(from reflect.Value, text string, isText bool) (float64, error) {
 	f, err := strconv.ParseFloat(text, 64)
 	switch {
+	case octal.MatchString(text):
+		return 0, errOctal
 	case from.CanInt():
 		f = float64(from.Int())
 	case from.CanFloat():
@@ -183,7 +190,7 @@ func decodeBool(from reflect.Value, text string, isText bool) (bool, error) {
 }
 
 // mayBeZero are the numbers that have a use at 0.
-var mayBeZero = []string{"retention.ids", "retention.inbox", "health.degraded.failure_ratio",
+var mayBeZero = []string{"retention.ids", "retention.inbox", "retention.outbox_keys", "health.degraded.failure_ratio",
 	"health.unhealthy.failure_ratio"}
 
 // checkSigns finds numbers that are given and too small.

@@ -32,7 +32,7 @@ func (l *loader) document(path string, text []byte) (values any, err error) {
 	return values, root.Decode(&values)
 }
 
-// octal is what YAML 1.1 takes for a number to the base of 8, and the environment for one to the base of 10.
+// octal is a number to the base of 8 by YAML 1.1, and to the base of 10 by all else: nobody may write it.
 var octal = regexp.MustCompile(`^[-+]?0[0-9_]+$`)
 
 // look finds octal numbers, and notes where each key is.
@@ -111,6 +111,7 @@ func (l *loader) substituteText(path, text string) string {
 		if !set {
 			l.fault(path,
 				"${%s} is not set in the environment; set it, or write $${%s} for the text itself", name, name)
+			l.unset = append(l.unset, path)
 		}
 		return value
 	})

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"net/url"
 	"reflect"
 	"slices"
@@ -17,6 +18,9 @@ type Effective struct {
 func LoadEffective(path string, environ []string) (Effective, error) {
 	l, c := load(path, environ)
 	l.finish(&c)
+	if len(c.Postgres.Shards) > 0 {
+		c.Postgres.DSN = "" // it is one of shard_dsns, or from a file
+	}
 	return Effective{c, l}, l.err()
 }
 
@@ -66,14 +70,25 @@ func (e Effective) shown(path string, k key, v reflect.Value) any {
 	switch {
 	case value == nil || k.secret:
 		return value
-	case k.path == "topics[].handlers[].webhook.url":
+	case strings.HasSuffix(k.path, "[].webhook.url"):
 		return shownURL(text)
 	case refers && !few && (v.Kind() == reflect.String || v.Kind() == reflect.Slice):
 		return written
 	case v.Kind() == reflect.Slice && !isText:
 		return e.shownList(path, slices.Clone(value.([]string)))
+	case v.Type() == reflect.TypeFor[Names]():
+		return e.shownNames(path, maps.Clone(value.(map[string]string)))
 	}
 	return value
+}
+
+func (e Effective) shownNames(path string, names map[string]string) map[string]string {
+	for name := range names {
+		if written, refers := e.loader.written[path+"."+name]; refers {
+			names[name] = written
+		}
+	}
+	return names
 }
 
 func (e Effective) shownList(path string, list []string) []string {

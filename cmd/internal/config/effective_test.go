@@ -76,14 +76,18 @@ func TestPrintWithoutAFileSaysSo(t *testing.T) {
 
 // What is printed is a config again, but for its secrets.
 func TestPrintIsReadBackAsTheSameConfig(t *testing.T) {
-	text := strings.Replace(complete, "https://hooks.example.com/in", "https://hooks.example.com", 1)
+	text := strings.NewReplacer("https://hooks.example.com/in", "https://hooks.example.com",
+		"https://hooks.example.com/crm", "https://hooks.example.com").Replace(complete)
 	e := effective(t, text, completeEnviron...)
 	e.config.Postgres.DSN, e.config.HTTP.ReadToken, e.config.HTTP.WriteToken = "", "", ""
 	e.config.Topics[0].Handlers[1].Webhook.Secret, e.config.Topics[0].Handlers[1].Webhook.Proxy = "", ""
 	e.config.Topics[0].Handlers[1].Webhook.Headers = nil
+	e.config.Outbox.Destinations[1].Webhook.Secret = ""
+	e.config.Ingress, e.config.Registry.Password = defaults().Ingress, ""
+	e.config.Kafka.SASL.OAuth.ClientSecret = hidden
 	again, err := loadText(t, e.YAML(), "FIRSTSEEN_POSTGRES_DSN=postgres://a@b/c")
 	require.NoError(t, err)
-	again.Postgres.DSN = ""
+	again.Postgres.DSN, again.Registry.Password = "", ""
 	require.Equal(t, e.config, again)
 }
 

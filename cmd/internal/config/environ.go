@@ -15,7 +15,7 @@ const FileVariable = prefix + "CONFIG"
 
 // variable is the environment variable of a key, or empty: what lies in a list has none.
 func (k key) variable() string {
-	if k.section && k.path != "topics" || strings.Contains(k.path, "[]") {
+	if k.section && !k.list || strings.Contains(k.path, "[]") {
 		return ""
 	}
 	return prefix + strings.ToUpper(strings.ReplaceAll(k.path, ".", "_"))
@@ -77,9 +77,13 @@ func (l *loader) fromVariable(name, value string) (path string, v any) {
 }
 
 // inYAML says whether a key's variable holds YAML: texts alone don't do.
-func (k key) inYAML() bool { return k.path == "topics" || k.of.Kind() == reflect.Map }
+func (k key) inYAML() bool { return k.list || k.of.Kind() == reflect.Map }
 
-var yamlLikes = map[string]string{
+var yamlLikes = map[string]string{ //nolint:gosec // examples, no secrets
 	"topics":             "[{name: orders, handlers: [{name: book, function: book_order}]}]",
 	"retention.handlers": "{book: 90d}",
+
+	"postgres.shards":          "{a: 0-7, b: 8-}",
+	"postgres.shard_dsns":      "{a: 'postgres://firstseen@a/app', b: 'postgres://firstseen@b/app'}",
+	"postgres.shard_dsn_files": "{a: /run/secrets/a, b: /run/secrets/b}",
 }

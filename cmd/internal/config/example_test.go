@@ -15,6 +15,7 @@ postgres: {dsn: "postgres://firstseen@localhost:5432/app"}
 kafka: {brokers: ["localhost:9092"]}
 group: billing
 topics: [{name: orders, handlers: [{name: book, function: billing.book_order}, {name: notify, webhook: {url: "https://example.com/orders"}}]}]
+outbox: {destinations: [{name: events, topics: billing.events}, {name: crm, topics: crm, webhook: {url: "https://example.com/crm"}}]}
 `)
 	require.NoError(t, err)
 	require.Equal(t, want, got)

@@ -100,7 +100,7 @@ func (l *loader) err() error {
 	return e
 }
 
-// place is where the file has a key or an item.
+// place is a key's or an item's place in the file.
 type place struct{ line, column int }
 
 func (l *loader) note(path string, n *yaml.Node) {
@@ -110,7 +110,7 @@ func (l *loader) note(path string, n *yaml.Node) {
 // dotted makes items and entries be named like keys.
 var dotted = strings.NewReplacer("[", ".", "]", "")
 
-// placeOf is where the file has a fault's key, or else the nearest section above it; nowhere for what comes from the
+// placeOf finds a fault's key in the file, or else the nearest section above it; nowhere for what comes from the
 // environment.
 func (l *loader) placeOf(key string) place {
 	path := dotted.Replace(key)

@@ -62,8 +62,7 @@ log: {level: loud, format: xml}
 			"postgres.dsn: can't be read", `postgres.schema: "Seen" must be`, "postgres.max_connections: 4 is too few",
 			`kafka.brokers[0]: "kafka-1" is not an address`, `kafka.brokers[1]: "kafka-2:0" is not an address`,
 			"kafka.tls.ca_file: has no effect while TLS is off", "kafka.tls.insecure_skip_verify: has no effect",
-			`kafka.sasl.mechanism: "gssapi" is none of plain, scram-sha-256, scram-sha-512`,
-			"kafka.sasl.username: is required", "kafka.sasl.password: is required",
+			`kafka.sasl.mechanism: "gssapi" is none of plain, scram-sha-256, scram-sha-512, oauthbearer, aws-msk-iam`,
 			"topics[0].name: is required", "topics[0].handlers[0].name: is required",
 			"topics[0].handlers[1].function: is required",
 			"topics[1].name: is no name of a topic", `topics[1].id[0]: identity source "header"`,
@@ -96,13 +95,22 @@ timeouts: {session: 60d, rebalance: 60d}
 			"timeouts.session: 60d is too long; Kafka's protocol has at most 24d20h31m23s",
 			"timeouts.rebalance: 60d is too long"}},
 		{name: "octal", text: minimal +
-			"batch: {messages: 010, transactions: \"010\"}\nfetch: {buffer: 0644}\nhttp: {rate: +007}\n",
+			"batch: {messages: 010, transactions: \"010\"}\nmax_parked: 0644\nhttp: {rate: +007}\n",
 			want: []string{
-				"batch.messages: begins with a zero", "fetch.buffer: begins with a zero",
-				"http.rate: begins with a zero"}},
+				"batch.messages: begins with a zero", "max_parked: begins with a zero",
+				"http.rate: begins with a zero", `batch.transactions: "010" begins with a zero`}},
+		{name: "sizes without a unit", text: minimal + "batch: {bytes: 4194304}\nfetch: {buffer: \"64\"}\n", want: []string{
+			"batch.bytes: is not a size; write a number with its unit, B, KiB, MiB or GiB, like 4MiB",
+			`fetch.buffer: "64" is not a size`}},
 		{name: "octal in a list",
 			text: "topics: [{name: t, handlers: [{name: h, function: f, retry: {max_attempts: 017}}]}]\n" +
 				withoutTopics, want: []string{"topics[0].handlers[0].retry.max_attempts: begins with a zero"}},
+		{name: "octal in plain variables", text: minimal + "http: {rate: \"${RATE}\"}\n", environ: []string{
+			"FIRSTSEEN_BATCH_MESSAGES=010", "FIRSTSEEN_HEALTH_UNHEALTHY_FAILURE_RATIO=+01", "RATE=0644"},
+			want: []string{
+				`batch.messages (FIRSTSEEN_BATCH_MESSAGES): "010" begins with a zero`,
+				"http.rate: begins with a zero",
+				`health.unhealthy.failure_ratio (FIRSTSEEN_HEALTH_UNHEALTHY_FAILURE_RATIO): "+01" begins with a zero`}},
 		{name: "octal in a variable", text: minimal,
 			environ: []string{"FIRSTSEEN_TOPICS=[{name: t, handlers: [{name: h, function: f, retry: {max_attempts: 017}}]}]"},
 			want:    []string{"topics[0].handlers[0].retry.max_attempts: begins with a zero"}},

@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -53,8 +55,16 @@ func readBounded(name string) ([]byte, error) {
 func (l *loader) readSecrets(c *Config) {
 	l.readDSN(&c.Postgres)
 	l.readFile("kafka.sasl.password", &c.Kafka.SASL.Password, c.Kafka.SASL.PasswordFile)
+	l.readFile("kafka.sasl.oauth.client_secret", &c.Kafka.SASL.OAuth.ClientSecret, c.Kafka.SASL.OAuth.ClientSecretFile)
+	l.readFile("registry.password", &c.Registry.Password, c.Registry.PasswordFile)
+	l.readFile("registry.token", &c.Registry.Token, c.Registry.TokenFile)
 	l.readFile("http.read_token", &c.HTTP.ReadToken, c.HTTP.ReadTokenFile)
 	l.readFile("http.write_token", &c.HTTP.WriteToken, c.HTTP.WriteTokenFile)
+	l.readTokens(&c.Ingress)
+	for i := range c.Outbox.Destinations {
+		w := &c.Outbox.Destinations[i].Webhook
+		l.readFile(fmt.Sprintf("outbox.destinations[%d].webhook.secret", i), &w.Secret, w.SecretFile)
+	}
 	for i, t := range c.Topics {
 		for j := range t.Handlers {
 			w := &t.Handlers[j].Webhook
@@ -63,7 +73,26 @@ func (l *loader) readSecrets(c *Config) {
 	}
 }
 
+// readTokens adds the tokens that are in files to those that are not.
+func (l *loader) readTokens(in *Ingress) {
+	for _, name := range slices.Sorted(maps.Keys(in.TokenFiles)) {
+		path := "ingress.token_files[" + name + "]"
+		if _, twice := in.Tokens[name]; twice {
+			l.fault(path, "is given beside a token of the same name in %s; keep one of the two", l.named("ingress.tokens"))
+			continue
+		}
+		if in.Tokens == nil {
+			in.Tokens = map[string]Secret{}
+		}
+		in.Tokens[name] = l.readSecret(path, in.TokenFiles[name])
+	}
+}
+
 func (l *loader) readDSN(p *Postgres) {
+	if len(p.Shards) > 0 {
+		l.readShard(p)
+		return
+	}
 	l.readFile("postgres.dsn", &p.DSN, p.DSNFile)
 	p.DSN = Secret(strings.TrimSpace(p.DSN.Reveal()))
 }
@@ -77,18 +106,24 @@ func (l *loader) readFile(key string, into *Secret, name string) {
 		l.fault(key+"_file", "is given beside %s; keep one of the two", l.named(key))
 		return
 	}
+	*into = l.readSecret(key+"_file", name)
+}
+
+// readSecret reads a file. Faults are of the key that names it.
+func (l *loader) readSecret(key, name string) Secret {
 	text, err := l.read(name)
 	if err != nil {
-		l.fault(key+"_file", "%v", err)
-		return
+		l.fault(key, "%v", err)
+		return ""
 	}
 	if bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) {
-		l.fault(key+"_file", "the file %s is UTF-16; write it as UTF-8", name)
-		return
+		l.fault(key, "the file %s is UTF-16; write it as UTF-8", name)
+		return ""
 	}
 	const byteOrderMark = "\ufeff" // of an editor; never of a secret
-	*into = Secret(strings.TrimRight(strings.TrimPrefix(string(text), byteOrderMark), "\r\n"))
-	if *into == "" {
-		l.fault(key+"_file", "the file %s is empty", name)
+	secret := Secret(strings.TrimRight(strings.TrimPrefix(string(text), byteOrderMark), "\r\n"))
+	if secret == "" {
+		l.fault(key, "the file %s is empty", name)
 	}
+	return secret
 }

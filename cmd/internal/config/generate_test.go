@@ -113,8 +113,11 @@ func (k key) required() (required bool, instead string) {
 	if found := unlessGiven.FindStringSubmatch(k.comment()); found != nil {
 		return true, found[1]
 	}
-	return strings.Contains(k.comment(), "Required."), ""
+	return strings.Contains(k.comment(), "Required"), ""
 }
+
+// always says whether no config does without the key, whatever else it has: "Required where …" is no such key.
+func (k key) always() bool { return strings.Contains(k.comment(), "Required.") }
 
 // kind says what is written as a key's value.
 func (k key) kind() string {
@@ -133,6 +136,8 @@ func (k key) kind() string {
 		return "texts by name, secret"
 	case reflect.TypeFor[Ages]():
 		return "durations by name"
+	case reflect.TypeFor[Names]():
+		return "texts by name"
 	case reflect.TypeFor[Size]():
 		return "size"
 	case durationType:
@@ -186,6 +191,8 @@ func sample() Config {
 		{Name: "book", Function: "billing.book_order"},
 		{Name: "notify", Webhook: Webhook{URL: "https://example.com/orders"}},
 	}}}
+	c.Outbox.Destinations = []Destination{{Name: "events", Topics: List{"billing.events"}},
+		{Name: "crm", Topics: List{"crm"}, Webhook: Webhook{URL: "https://example.com/crm"}}}
 	c.fillIn()
 	return c
 }
@@ -203,6 +210,11 @@ func (k key) facts() string {
 		facts = append(facts, "no restart needed")
 	}
 	return strings.Join(facts, "; ")
+}
+
+// isLive says whether a key takes effect while the program runs.
+func isLive(path string) bool {
+	return slices.ContainsFunc(liveKeys, func(k string) bool { return path == k || strings.HasPrefix(path, k+".") })
 }
 
 // object is a JSON Schema, or a part of one.
@@ -240,7 +252,7 @@ func section(prefix string, values map[string]any) object {
 		switch must, instead := k.required(); {
 		case instead != "":
 			alternatives = []object{{"required": []string{name}}, {"required": []string{instead}}}
-		case must || k.hasRequired():
+		case must && k.always() || k.hasRequired():
 			required = append(required, name)
 		}
 	}
@@ -258,8 +270,8 @@ func section(prefix string, values map[string]any) object {
 func (k key) hasRequired() bool {
 	return k.section && !strings.Contains(k.path, "[]") && slices.ContainsFunc(keys, func(below key) bool {
 		s, _ := split(below.path)
-		must, _ := below.required()
-		return s == k.path+"." && must
+		_, instead := below.required()
+		return s == k.path+"." && (below.always() || instead != "")
 	})
 }
 
@@ -293,7 +305,7 @@ func (k key) schema(values map[string]any) object {
 
 const (
 	durationPattern = `[0-9]+d([0-9.]+(ns|us|µs|ms|s|m|h))*|([0-9.]+(ns|us|µs|ms|s|m|h))+`
-	sizePattern     = `[0-9]+ *(KiB|MiB|GiB|kB|MB|GB|B)?`
+	sizePattern     = `[0-9]+ *(KiB|MiB|GiB|kB|MB|GB|B)`
 )
 
 // valueSchema is the schema of a type's values, and the types of JSON that they may have.
@@ -307,7 +319,7 @@ func valueSchema(t reflect.Type, mayBeZero bool) (object, []string) {
 		}
 		return object{"pattern": orReference(durationPattern)}, []string{"string"}
 	case reflect.TypeFor[Size]():
-		return object{"pattern": orReference(sizePattern), "minimum": 1}, []string{"string", "integer"}
+		return object{"pattern": orReference(sizePattern)}, []string{"string"}
 	case reflect.TypeFor[Ages]():
 		age, types := valueSchema(durationType, true)
 		age["type"] = types

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,7 +13,7 @@ import (
 
 // checkHandlers checks one topic's handlers; before are those of the topics before it, by name.
 func (l *loader) checkHandlers(topic string, list []Handler, before map[string]Handler) {
-	if len(list) == 0 {
+	if len(list) == 0 && !l.elsewhere {
 		l.require(topic+".handlers", "", "list at least one, {name: NAME, function: SCHEMA.FUNCTION}")
 	}
 	here := map[string]bool{}
@@ -93,7 +94,6 @@ func (l *loader) checkRetry(at string, r Retry) {
 	}
 }
 
-// config is what the webhook is made with.
 func (w Webhook) config() handlers.WebhookConfig {
 	headers := make(map[string]string, len(w.Headers))
 	for name, value := range w.Headers {
@@ -119,12 +119,16 @@ func (c Config) Registrations(
 			if at < 0 {
 				r, err := h.registration(function)
 				if err != nil {
-					return nil, fmt.Errorf("handler %s of topic %s: %w", h.Name, t.Name, err)
+					return nil, fmt.Errorf("handler %s of topic %s: %w", h.Name, t.Label(), err)
 				}
 				at = next
 				list = slices.Insert(list, at, r)
 			}
-			list[at].Topics = append(list[at].Topics, t.Name)
+			if t.Pattern != "" {
+				list[at].Patterns = append(list[at].Patterns, t.Pattern)
+			} else {
+				list[at].Topics = append(list[at].Topics, t.Name)
+			}
 			next = max(next, at+1)
 		}
 	}
@@ -144,21 +148,37 @@ func (h Handler) registration(
 	return r, err
 }
 
-func (c Config) webhooks() map[string]Webhook {
-	found := map[string]Webhook{}
+// Webhooks are the handlers that are webhooks, each once, by name.
+func (c Config) Webhooks() (list []Handler) {
+	found := map[string]Handler{}
 	for _, t := range c.Topics {
 		for _, h := range t.Handlers {
 			if h.Webhook.given() {
-				found[h.Name] = h.Webhook
+				found[h.Name] = h
 			}
 		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		list = append(list, found[name])
+	}
+	return list
+}
+
+func (c Config) webhooks() map[string]Webhook {
+	found := map[string]Webhook{}
+	for _, h := range c.Webhooks() {
+		found[h.Name] = h.Webhook
 	}
 	return found
 }
 
 // Unencrypted are the names of the webhooks that are called without TLS, sorted.
 func (c Config) Unencrypted() (names []string) {
-	for name, w := range c.webhooks() {
+	hooks := c.webhooks()
+	for _, d := range c.Outbox.Destinations {
+		hooks[d.Name] = d.Webhook
+	}
+	for name, w := range hooks {
 		if strings.HasPrefix(strings.ToLower(w.URL), "http:") {
 			names = append(names, name)
 		}

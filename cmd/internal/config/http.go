@@ -3,16 +3,16 @@ package config
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"log/slog"
 	"net"
 	"strconv"
-)
 
-// minToken is how many characters a token has at least.
-const minToken = 16
+	"github.com/firstseen/firstseen/consumer/service"
+)
 
 func (l *loader) checkHTTP(h HTTP) {
 	if h.Listen != "" {
-		l.checkListen(h.Listen)
+		l.checkListen("http.listen", h.Listen)
 	}
 	_, faults := h.tls()
 	for _, f := range faults {
@@ -22,6 +22,9 @@ func (l *loader) checkHTTP(h HTTP) {
 		l.fault("http.writers",
 			"has no effect while no certificates are asked for; give http.client_ca_file, or take this out")
 	}
+	for _, f := range h.Mask.config().Faults() {
+		l.fault("http.mask."+f.List, "%s", f.Text)
+	}
 	l.checkToken("http.read_token", h.ReadToken)
 	l.checkToken("http.write_token", h.WriteToken)
 	if h.ReadToken != "" && h.ReadToken == h.WriteToken {
@@ -29,12 +32,12 @@ func (l *loader) checkHTTP(h HTTP) {
 	}
 }
 
-func (l *loader) checkListen(address string) {
+func (l *loader) checkListen(path, address string) {
 	_, port, err := net.SplitHostPort(address)
 	if n, errPort := strconv.ParseUint(port, 10, 16); err != nil ||
 		errPort != nil || strconv.FormatUint(n, 10) != port {
-		l.fault("http.listen", "%sis not an address; write host:port, like 127.0.0.1:8080, or :8080 for every address",
-			l.shown("http.listen"))
+		l.fault(path, "%sis not an address; write host:port, like 127.0.0.1:8080, or :8080 for every address",
+			l.shown(path))
 	}
 }
 
@@ -44,8 +47,8 @@ func (l *loader) checkToken(path string, token Secret) {
 	if text == "" {
 		return
 	}
-	if len(text) < minToken {
-		l.fault(path, "has %d characters; make it at least %d, as by `openssl rand -hex 32`", len(text), minToken)
+	if len(text) < service.LeastToken {
+		l.fault(path, "has %d characters; make it at least %d, as by `openssl rand -hex 32`", len(text), service.LeastToken)
 	}
 	for _, c := range []byte(text) {
 		if c <= ' ' || c > '~' {
@@ -55,30 +58,29 @@ func (l *loader) checkToken(path string, token Secret) {
 	}
 }
 
-// TLS is what the server speaks TLS with: its certificate, and the certificates that those of clients must be signed
-// by. A client may show none. It is nil where the server speaks plain HTTP.
-func (h HTTP) TLS() (*tls.Config, error) {
-	c, faults := h.tls()
-	if len(faults) > 0 {
-		return nil, &Error{Source: "read again", Faults: faults}
-	}
-	return c, nil
-}
+// TLS is the server's config: its certificate, and the certificates that those of clients must be signed by. A client
+// may show none. The files are read again for new connections. It is nil where the server speaks plain HTTP.
+func (h HTTP) TLS(log *slog.Logger) (*tls.Config, error) { return serving("http", log, h.tls) }
 
 func (h HTTP) tls() (*tls.Config, []Fault) {
-	if h.CertFile == "" && h.KeyFile == "" {
-		if h.ClientCAFile != "" {
-			return nil, []Fault{{Key: "http.client_ca_file",
-				Text: "needs http.cert_file and http.key_file: certificates are shown by TLS only"}}
+	return serverTLS("http", h.CertFile, h.KeyFile, h.ClientCAFile)
+}
+
+// serverTLS reads the certificates of a section that is a server's.
+func serverTLS(section, certFile, keyFile, clientCAFile string) (*tls.Config, []Fault) {
+	if certFile == "" && keyFile == "" {
+		if clientCAFile != "" {
+			return nil, []Fault{{Key: section + ".client_ca_file",
+				Text: "needs " + section + ".cert_file and " + section + ".key_file: certificates are shown by TLS only"}}
 		}
 		return nil, nil
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	faults := addPair(c, "http", h.CertFile, h.KeyFile)
-	if h.ClientCAFile != "" {
+	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	faults := addPair(c, section, certFile, keyFile)
+	if clientCAFile != "" {
 		c.ClientAuth = tls.VerifyClientCertIfGiven
 		c.ClientCAs = x509.NewCertPool()
-		faults = append(faults, addCertificates(c.ClientCAs, "http.client_ca_file", h.ClientCAFile)...)
+		faults = append(faults, addCertificates(c.ClientCAs, section+".client_ca_file", clientCAFile)...)
 	}
 	return c, faults
 }

@@ -108,7 +108,7 @@ func differences(a, b reflect.Value, path string) (found []string) {
 	return found
 }
 
-// valueAt is what the parsed file has at a path, nil where nothing.
+// valueAt finds a path in the parsed file, nil where nothing is.
 func valueAt(v any, path string) any {
 	name, rest, _ := strings.Cut(path, ".")
 	name, indexText, inList := strings.Cut(name, "[")

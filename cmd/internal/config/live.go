@@ -8,8 +8,8 @@ import (
 	"maps"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -18,33 +18,32 @@ import (
 const lookInterval = 2 * time.Second
 
 // liveKeys take effect while the program runs, each with the keys below it.
-var liveKeys = []string{"log.level", "health", "retention", "http.rate",
-	"http.read_token", "http.read_token_file", "http.write_token", "http.write_token_file"}
+var liveKeys = []string{"log.level", "health", "retention", "http.rate", "http.mask",
+	"http.read_token", "http.read_token_file", "http.write_token", "http.write_token_file",
+	"ingress.tokens", "ingress.token_files", "ingress.tenants"}
 
-// isLive says whether a key takes effect while the program runs.
-func isLive(path string) bool {
-	return slices.ContainsFunc(liveKeys, func(k string) bool { return path == k || strings.HasPrefix(path, k+".") })
-}
-
-// Live is a config that follows its file while the program runs. The log's level, health, retention, http.rate and the
-// tokens of http change with it; everything else stays as it was at the start. It is safe for concurrent use.
+// Live is a config that follows its file while the program runs. The log's level, health, retention, http.rate and
+// http.mask, the tokens of http and those of ingress with their tenants change with it; everything else stays as it was at the start.
+// It is safe for concurrent use.
 type Live struct {
 	path    string
 	environ []string
-	dsn     Secret // in place of the config's; empty: the config's
+	given   Given
 	level   slog.LevelVar
 	current atomic.Pointer[Config]
+	changes sync.Mutex // of current, of the file's name, and of who is told
+	file    string
+	told    []func(Config)
 	loaded  map[string]sum // the files as they were last loaded
 	looked  map[string]sum // and as they were last looked at
 }
 
 // Follow is Load for a program that goes on to call Run.
-func Follow(path string, environ []string) (*Live, error) { return FollowOn("", path, environ) }
+func Follow(path string, environ []string) (*Live, error) { return FollowOn(Given{}, path, environ) }
 
-// FollowOn is Follow with another connection string than the config's, whichever way that has one; empty: the
-// config's.
-func FollowOn(dsn Secret, path string, environ []string) (*Live, error) {
-	live := &Live{path: path, environ: environ, dsn: dsn}
+// FollowOn is Follow with what is given in place of the config's, whichever way that has it.
+func FollowOn(given Given, path string, environ []string) (*Live, error) {
+	live := &Live{path: path, environ: environ, given: given}
 	c, err := live.read()
 	live.set(c)
 	return live, err
@@ -59,6 +58,31 @@ func Fixed(c Config) *Live {
 
 // Load is the config as it is now. Ask again each time that it is needed; what it holds is not to be changed.
 func (l *Live) Load() Config { return *l.current.Load() }
+
+// File is where the config was read from; empty: from the environment alone.
+func (l *Live) File() string {
+	l.changes.Lock()
+	defer l.changes.Unlock()
+	return l.file
+}
+
+// Tell calls f with the config as it is now, and again each time that it has changed.
+func (l *Live) Tell(f func(Config)) {
+	l.changes.Lock()
+	defer l.changes.Unlock()
+	l.told = append(l.told, f)
+	f(l.Load())
+}
+
+// change has another config be the one that is there, and tells of it.
+func (l *Live) change(c Config) {
+	l.changes.Lock()
+	defer l.changes.Unlock()
+	l.current.Store(&c)
+	for _, f := range l.told {
+		f(c)
+	}
+}
 
 // Logger writes to w as the config says, from the level on that it has at that moment.
 func (l *Live) Logger(w io.Writer) *slog.Logger { return l.Load().Logger(w, &l.level) }
@@ -109,7 +133,7 @@ func (l *Live) reload(log *slog.Logger) {
 	}
 	before := l.Load()
 	now := before.with(next)
-	l.current.Store(&now)
+	l.change(now)
 	l.level.Set(min(before.level(), now.level())) // what is said of the change, either level lets pass
 	defer l.level.Set(now.level())
 	changed := differences(reflect.ValueOf(before), reflect.ValueOf(now), "")
@@ -129,11 +153,12 @@ func orNone(keys []string) string {
 // read loads the config and remembers the files that it is made of.
 func (l *Live) read() (Config, error) {
 	loader, c := load(l.path, l.environ)
-	if l.dsn != "" {
-		c.Postgres.DSN, c.Postgres.DSNFile = l.dsn, ""
-	}
+	l.given.replace(loader, &c)
 	loader.finish(&c)
 	l.loaded, l.looked = loader.files, nil
+	l.changes.Lock()
+	defer l.changes.Unlock()
+	l.file = loader.path
 	return c, loader.err()
 }
 

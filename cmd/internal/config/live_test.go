@@ -62,6 +62,8 @@ func (f *followed) logged() string {
 func TestChangedFileTakesEffectWhereItCan(t *testing.T) {
 	path := write(t, "firstseen.yaml", minimal)
 	f := follow(t, path)
+	var told []int
+	f.Tell(func(c Config) { told = append(told, c.Service().Health.Degraded.Backlog) })
 	f.look(3)
 	require.Empty(t, f.logged())
 	debug := f.Logger(&bytes.Buffer{})
@@ -76,6 +78,7 @@ batch: {messages: 9}
 `)
 	f.look(2)
 	got := f.Load()
+	require.Equal(t, []int{100_000, 5}, told, "as it is, and as it became")
 	require.Equal(t, "debug", got.Log.Level)
 	require.True(t, debug.Enabled(t.Context(), slog.LevelDebug))
 	require.Equal(t, 5, got.Health.Degraded.Backlog)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -18,11 +19,14 @@ type loader struct {
 	variables map[string]string // key -> the environment variable that it came from
 	unshown   map[string]bool   // keys whose value is not to be shown
 	written   map[string]string // and what the file has there
+	unset     []string          // keys whose environment variable is not set
 	faults    []Fault
 	places    map[string]place
 	files     map[string]sum // what was read, the config and secrets
 	// unreadable is a file without any key to check.
 	unreadable bool
+	// elsewhere says that the handlers are a program's own.
+	elsewhere bool
 }
 
 // Load reads a config from the file at path and from the environment, written NAME=value as os.Environ gives it, and
@@ -44,23 +48,33 @@ func (l *loader) finish(c *Config) {
 	l.validate(c)
 }
 
-// LoadPostgres is Load for a command that needs the database only: the other sections may be unfinished, but not
-// misspelt. What is set in override wins over file and environment; withDSN says that a connection string is
-// required.
+// LoadPostgres is Load for a command that needs the database only: the other sections may be unfinished, and their
+// secrets not at hand, but nothing may be misspelt. What is set in override wins over file and environment; withDSN
+// says that a connection string is required.
 func LoadPostgres(path string, environ []string, override Postgres, withDSN bool) (Postgres, error) {
 	l, c := load(path, environ)
 	if override.Schema != "" {
 		c.Postgres.Schema = override.Schema
 	}
-	if override.DSN != "" {
-		c.Postgres.DSN, c.Postgres.DSNFile = override.DSN, ""
-	}
+	c.Postgres.override(override.DSN)
 	if withDSN && !l.unreadable {
 		l.readDSN(&c.Postgres)
 		l.checkDSN(c.Postgres)
 	}
 	l.checkSchema(c.Postgres)
+	l.faults = slices.DeleteFunc(l.faults, func(f Fault) bool { return l.lacksSecret(f.Key) })
 	return c.Postgres, l.err()
+}
+
+// lacksSecret says of a key outside of Postgres' that it is a secret whose environment variable is not set.
+func (l *loader) lacksSecret(path string) bool {
+	if !slices.Contains(l.unset, path) || strings.HasPrefix(path, "postgres.") {
+		return false
+	}
+	section, _ := split(path) // of a secret by name
+	k, _ := findKey(path)
+	all, _ := findKey(strings.TrimSuffix(section, "."))
+	return k.secret || all.secret
 }
 
 func load(path string, environ []string) (*loader, Config) {
@@ -121,6 +135,8 @@ func yamlFault(err error) string {
 		return text
 	case strings.Contains(text, "unknown anchor"):
 		return "not valid YAML: a value that begins with * must be in quotes"
+	case strings.Contains(text, "unknown escape character"):
+		return "not valid YAML: in double quotes \\ begins an escape; write a regular expression in single quotes"
 	case yamlLine.MatchString(text):
 		return "not valid YAML: " + strings.Join(yamlLine.FindAllString(text, -1), "; ")
 	}

@@ -13,10 +13,13 @@ import (
 )
 
 const complete = `
-postgres: {dsn: "postgres://app:${PW}@db:5432/shop", schema: seen, max_connections: 12, prepared_statements: false, capacity: 2GiB}
+postgres: {dsn: "postgres://app:${PW}@db:5432/shop", schema: seen, max_connections: 45, prepared_statements: false, capacity: 2GiB}
 kafka:
   brokers: [kafka-1:9092, "kafka-2:9092"]
   client_id: billing
+  sasl: {mechanism: oauthbearer, oauth: {token_url: "https://issuer/token", client_id: app, client_secret: "${PW}", scopes: [kafka],
+    parameters: {audience: kafka}, extensions: {logicalCluster: lkc-1}}}
+registry: {url: "https://registry:8081", username: app, password: "${PW}", tls: {server_name: registry}, timeout: 2s}
 group: billing
 inbox: shared
 topics:
@@ -25,6 +28,7 @@ topics:
     no_id: ["-", "null"]
     tenant_header: tenant
     fingerprint: json
+    format: confluent
     handlers:
       - {name: book, function: app.book_order}
       - name: notify
@@ -39,16 +43,27 @@ on_reset: restart
 on_postgres_behind: committed
 max_parked: 5000
 batch: {messages: 500, bytes: 1MiB, transactions: 8}
-fetch: {buffer: 128MiB, wait: 250ms, bytes: 65536}
+fetch: {buffer: 128MiB, wait: 250ms, bytes: 64KiB}
 timeouts: {session: 30s, rebalance: 40s, heartbeat: 1s, join_backoff: 2s, request: 5s, drain: 10s, postgres: 20s, handler: 1m,
-  commit_interval: 3s, metadata_interval: 4s}
+  commit_interval: 3s, metadata_interval: 4s, pattern_interval: 10s}
 log: {level: debug, format: json}
 http: {listen: "127.0.0.1:8080", read_token: "${READ}", write_token: a-token-for-writers, rate: 50}
+ingress: {listen: "127.0.0.1:8090", tokens: {shop: a-token-for-the-shop}, tenants: {shop: acme}, topics: [orders, refunds],
+  queued: [refunds], conflict: refuse, body_limit: 64KiB, max_messages: 10, concurrency: 3, body_timeout: 2s, work_timeout: 3s}
+outbox:
+  destinations:
+    - {name: events, topics: [events, audit], workers: 3, max_parked: 50, retry: {base: 2s, cap: 1m, max_attempts: 7, max_age: 24h}}
+    - {name: crm, topics: [crm], webhook: {url: "https://hooks.example.com/crm", secret: "${SIGN}", timeout: 3s, concurrency: 4}}
+    - {name: tried, topics: [tried], log: true}
+  batch: 100
+  poll: 1s
+  listen: true
+  send_timeout: 30s
 health:
   window: 10m
   degraded: {backlog: 10, oldest_age: 1m, failure_ratio: 0, dead_letters: 5}
   unhealthy: {backlog: 1000, oldest_age: 1h, failure_ratio: 1, dead_letters: 50}
-retention: {ids: 90d, handlers: {book: 1d12h, notify: 0}, inbox: 30d, interval: 10m, force: true}
+retention: {ids: 90d, handlers: {book: 1d12h, notify: 0}, inbox: 30d, outbox_keys: 60d, interval: 10m, force: true}
 `
 
 var completeEnviron = []string{"PW=pw", "SIGN=" + signing, "TOKEN=t0ken", "READ=a-token-for-readers"}
@@ -96,31 +111,46 @@ func TestEveryKeyReachesTheConfig(t *testing.T) {
 		Retry: Retry{time.Second, 5 * time.Minute, 10, 0}}}
 	require.Equal(t, Config{
 		Postgres: Postgres{DSN: "postgres://app:pw@db:5432/shop",
-			Schema: "seen", MaxConnections: 12, Capacity: 2 << 30},
-		Kafka: Kafka{Brokers: List{"kafka-1:9092", "kafka-2:9092"}, ClientID: "billing"},
+			Schema: "seen", MaxConnections: 45, Capacity: 2 << 30},
+		Kafka: Kafka{Brokers: List{"kafka-1:9092", "kafka-2:9092"}, ClientID: "billing",
+			SASL: SASL{Mechanism: "oauthbearer", OAuth: OAuth{TokenURL: "https://issuer/token", ClientID: "app",
+				ClientSecret: "pw", Scopes: List{"kafka"}, Parameters: Names{"audience": "kafka"},
+				Extensions: Names{"logicalCluster": "lkc-1"}}}},
+		Registry: Registry{URL: "https://registry:8081", Username: "app", Password: "pw",
+			TLS: RegistryTLS{ServerName: "registry"}, Timeout: 2 * time.Second},
 		Group: "billing", Inbox: "shared",
 		Topics: []Topic{
 			{Name: "orders", ID: Sources{"json:/event/id", "hash:/a,/b", "position"}, NoID: Sources{"-", "null"},
-				TenantHeader: "tenant", Fingerprint: "json",
+				TenantHeader: "tenant", Fingerprint: "json", Format: "confluent",
 				Handlers: append(book[:1:1], Handler{Name: "notify", Ordering: "none",
 					Webhook: Webhook{URL: "https://hooks.example.com/in",
 						Secret: signing, Headers: map[string]Secret{"Authorization": "Bearer t0ken"},
 						Timeout: 3 * time.Second, Concurrency: 4, AllowPrivate: true, Proxy: "http://proxy:3128"},
 					Retry: Retry{2 * time.Second, time.Minute, 5, 24 * time.Hour}})},
-			{Name: "refunds", ID: Sources{"cloudevents"}, NoID: identity.NoIDs, Handlers: book},
+			{Name: "refunds", ID: Sources{"cloudevents"}, NoID: identity.NoIDs, Format: "auto", Handlers: book},
 		},
 		StartAt: "latest", OnLoss: "hold", OnReset: "restart", OnPostgresBehind: "committed", MaxParked: 5000,
 		Batch: Batch{Messages: 500, Bytes: 1 << 20, Transactions: 8},
 		Fetch: Fetch{Buffer: 128 << 20, Wait: 250 * time.Millisecond, Bytes: 65536},
 		Timeouts: Timeouts{30 * time.Second, 40 * time.Second, time.Second, 2 * time.Second, 5 * time.Second,
-			10 * time.Second, 20 * time.Second, time.Minute, 3 * time.Second, 4 * time.Second},
+			10 * time.Second, 20 * time.Second, time.Minute, 3 * time.Second, 4 * time.Second, 10 * time.Second},
 		Log: Log{"debug", "json"},
 		HTTP: HTTP{Listen: "127.0.0.1:8080", ReadToken: "a-token-for-readers",
 			WriteToken: "a-token-for-writers", Rate: 50},
+		Ingress: Ingress{Listen: "127.0.0.1:8090", Tokens: map[string]Secret{"shop": "a-token-for-the-shop"},
+			Tenants: Names{"shop": "acme"}, Topics: List{"orders", "refunds"}, Queued: List{"refunds"}, Conflict: "refuse",
+			BodyLimit: 64 << 10, MaxMessages: 10, Concurrency: 3, BodyTimeout: 2 * time.Second, WorkTimeout: 3 * time.Second},
+		Outbox: Outbox{Batch: 100, Poll: time.Second, Listen: true, SendTimeout: 30 * time.Second, Destinations: []Destination{
+			{Name: "events", Topics: List{"events", "audit"}, Workers: 3, MaxParked: 50,
+				Retry: SendRetry{2 * time.Second, time.Minute, 7, 24 * time.Hour}},
+			{Name: "crm", Topics: List{"crm"}, Workers: 2, MaxParked: 1000, Webhook: Webhook{URL: "https://hooks.example.com/crm",
+				Secret: signing, Timeout: 3 * time.Second, Concurrency: 4}, Retry: SendRetry{10 * time.Second, 5 * time.Minute, 5, 0}},
+			{Name: "tried", Topics: List{"tried"}, Log: true, Workers: 2, MaxParked: 1000,
+				Retry: SendRetry{10 * time.Second, 5 * time.Minute, 5, 0}}}},
 		Health: Health{Window: 10 * time.Minute, Degraded: Degraded{10, time.Minute, 0, 5},
 			Unhealthy: Unhealthy{1000, time.Hour, 1, 50}},
 		Retention: Retention{IDs: 90 * day, Handlers: Ages{"book": 36 * time.Hour, "notify": 0}, Inbox: 30 * day,
-			Interval: 10 * time.Minute, Force: true},
+			OutboxKeys: 60 * day, Interval: 10 * time.Minute, Force: true},
 	}, got)
 }
 
@@ -168,7 +198,7 @@ func TestVariableOfEachKeyIsItsOwn(t *testing.T) {
 			seen[v] = k.path
 		}
 	}
-	require.Len(t, seen, 69) // all leaves but those in lists, and topics
+	require.Len(t, seen, 124) // all leaves but those in lists, and the lists
 }
 
 func TestFileIsFoundByFlagVariableAndDefault(t *testing.T) {
@@ -206,6 +236,19 @@ func TestPostgresAloneNeedsNoOtherSection(t *testing.T) {
 		"kafka.broker: unknown key; did you mean kafka.brokers?",
 		"postgres.dsn: is required; write postgres://USER:PASSWORD@HOST:5432/DATABASE, or give postgres.dsn_file",
 	}, faults(t, err))
+}
+
+func TestPostgresAloneNeedsNoOtherSecret(t *testing.T) {
+	const others = "kafka: {sasl: {password: '${P}'}}\nhttp: {write_token: '${W}'}\ningress: {tokens: {shop: '${T}'}}\n" +
+		"topics: [{name: orders, handlers: [{name: notify, webhook: {url: 'https://x', secret: '${S}'}}]}]\n"
+	_, err := LoadPostgres(write(t, "x.yaml", "postgres: {dsn: 'postgres://a@b/c'}\n"+others), nil, Postgres{}, true)
+	require.NoError(t, err)
+	path := write(t, "y.yaml", "postgres: {dsn: 'postgres://${D}@b/c'}\ninbox: ${I}\n"+others)
+	_, err = LoadPostgres(path, nil, Postgres{}, true)
+	got := faults(t, err)
+	require.Len(t, got, 2, "what says where to look: %s", err)
+	require.Contains(t, got[0], "inbox: ${I} is not set")
+	require.Contains(t, got[1], "postgres.dsn: ${D} is not set")
 }
 
 func TestEntriesOfTheEnvironmentComeBesideThoseOfTheFile(t *testing.T) {

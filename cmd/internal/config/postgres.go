@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io/fs"
 	"math"
+	"net"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +19,13 @@ const dsnAdvice = "can't be read as a connection string; write postgres://USER:P
 	"percent-encode special characters of the password (@ is %40, / is %2F, # is %23)"
 
 func (l *loader) checkDSN(p Postgres) {
+	if len(p.Shards) > 0 {
+		l.checkShards(p)
+		return
+	}
+	if p.Shard != "" {
+		l.fault("postgres.shard", "is %q, and there are no postgres.shards", p.Shard)
+	}
 	if p.DSN == "" {
 		if !l.has("postgres.dsn_file") {
 			l.require("postgres.dsn", "",
@@ -24,23 +33,36 @@ func (l *loader) checkDSN(p Postgres) {
 		}
 		return
 	}
-	_, err := pgxpool.ParseConfig(p.DSN.Reveal())
+	l.checkString("postgres.dsn", p.DSN)
+}
+
+// checkString checks that a connection string can be read.
+func (l *loader) checkString(path string, dsn Secret) {
+	_, err := pgxpool.ParseConfig(dsn.Reveal())
 	var file *fs.PathError
 	switch {
 	case errors.As(err, &file):
-		l.fault("postgres.dsn", "names a file that can't be read: %v", file)
+		l.fault(path, "names a file that can't be read: %v", file)
 	case err != nil:
-		l.fault("postgres.dsn", "%s", dsnAdvice)
+		l.fault(path, "%s", dsnAdvice)
 	}
 }
 
+func (c *Config) leastConnections() int {
+	n := c.Batch.Transactions + 3 + len(c.webhooks())
+	if c.Ingress.Listen != "" {
+		n += c.Ingress.Concurrency
+	}
+	return n + c.Outbox.connections()
+}
+
 func (l *loader) checkConnections(c *Config) {
-	least := c.Batch.Transactions + 3 + len(c.webhooks())
+	least := c.leastConnections()
 	switch n := c.Postgres.MaxConnections; {
 	case n < least:
 		l.fault("postgres.max_connections", "%d is too few; %d are needed: one for each of "+
-			"the %d transactions (batch.transactions), two for lane workers, one for each webhook and one to spare",
-			n, least, c.Batch.Transactions)
+			"the %d transactions (batch.transactions), two for lane workers, one for each webhook, ingress.concurrency "+
+			"where it listens, what outbox.destinations take, and one to spare", n, least, c.Batch.Transactions)
 	case n > math.MaxInt32:
 		l.fault("postgres.max_connections", "%d is too many", n)
 	}
@@ -64,6 +86,13 @@ func (c Config) Pool() (*pgxpool.Config, error) {
 	return pool, nil
 }
 
+// override has another connection string in place of all that is given; empty is none.
+func (p *Postgres) override(dsn Secret) {
+	if dsn != "" {
+		p.DSN, p.DSNFile, p.Shards, p.Shard = dsn, "", nil, ""
+	}
+}
+
 // Place is the database as people name it: host, port and database, nothing of the login.
 func (p Postgres) Place() string {
 	c, err := pgx.ParseConfig(p.DSN.Reveal())
@@ -72,7 +101,7 @@ func (p Postgres) Place() string {
 	}
 	host := c.Host
 	if !strings.HasPrefix(host, "/") {
-		host = joinPort(host, c.Port)
+		host = net.JoinHostPort(host, strconv.Itoa(int(c.Port)))
 	}
 	return host + "/" + c.Database
 }

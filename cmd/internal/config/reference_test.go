@@ -17,7 +17,8 @@ import (
 func effectiveValues(t *testing.T) map[string]any {
 	t.Helper()
 	c, err := loadText(t, withTopics(
-		"[{name: orders, handlers: [{name: book, function: f}, {name: notify, webhook: {url: 'https://h'}}]}]"))
+		"[{name: orders, handlers: [{name: book, function: f}, {name: notify, webhook: {url: 'https://h'}}]}]")+
+		"outbox: {destinations: [{name: events, topics: events}, {name: crm, topics: crm, webhook: {url: 'https://h'}}]}\n")
 	require.NoError(t, err)
 	values := map[string]any{}
 	each(reflect.ValueOf(c), "", func(path string, v reflect.Value) {
@@ -74,7 +75,8 @@ func TestEveryKeyHasACommentInTheWordsOfTheFile(t *testing.T) {
 func TestRequiredKeysAreThoseThatAreAskedFor(t *testing.T) {
 	var asked []string
 	for _, text := range []string{"",
-		"topics: [{id: key}, {handlers: [{webhook: {timeout: 1s}}, {ordering: key}]}]\n"} {
+		"topics: [{id: key}, {handlers: [{webhook: {timeout: 1s}}, {ordering: key}]}]\n" +
+			"outbox: {destinations: [{workers: 1}, {webhook: {timeout: 1s}}]}\n"} {
 		_, err := loadText(t, text)
 		for _, fault := range faults(t, err) {
 			path, _, _ := strings.Cut(fault, ": is required")

@@ -94,6 +94,7 @@ func TestSchemaRefusesWhatDoesNotLoad(t *testing.T) {
 		minimal + "batch: {message: 1}\n":                    ".batch.message: additionalProperties",
 		minimal + "batch: {messages: 0}\n":                   ".batch.messages: minimum",
 		minimal + "batch: {bytes: 4 MB/s}\n":                 ".batch.bytes: pattern",
+		minimal + "batch: {bytes: 4194304}\n":                ".batch.bytes: type",
 		minimal + "batch: {bytes: 1.5}\n":                    ".batch.bytes: type",
 		minimal + "fetch: {wait: 500}\n":                     ".fetch.wait: type",
 		minimal + "fetch: {wait: soon}\n":                    ".fetch.wait: pattern",

@@ -58,7 +58,7 @@ func TestSecretFilesThatCannotServe(t *testing.T) {
 		"FIRSTSEEN_KAFKA_SASL_PASSWORD_FILE="+write(t, "pw", "\n"))
 	require.Equal(t, []string{
 		"kafka.sasl.password_file (FIRSTSEEN_KAFKA_SASL_PASSWORD_FILE): is given beside kafka.sasl.password (FIRSTSEEN_KAFKA_SASL_PASSWORD); keep one of the two",
-		"kafka.sasl.mechanism: is required; write one of plain, scram-sha-256, scram-sha-512, or take the other keys out",
+		"kafka.sasl.mechanism: is required; write one of plain, scram-sha-256, scram-sha-512, oauthbearer, aws-msk-iam, or take the other keys out",
 	}, faults(t, err))
 }
 
@@ -99,9 +99,10 @@ func TestPasswordIsInNoError(t *testing.T) {
 
 func TestPasswordIsInNoPrint(t *testing.T) {
 	c, err := loadText(t, complete, "PW="+password, "SIGN="+signing, "TOKEN="+password,
-		"READ=a-token-"+password+password, "FIRSTSEEN_KAFKA_SASL_MECHANISM=plain", "FIRSTSEEN_KAFKA_SASL_USERNAME=u",
-		"FIRSTSEEN_KAFKA_SASL_PASSWORD="+password)
+		"READ=a-token-"+password+password)
 	require.NoError(t, err)
+	require.Equal(t, password, c.Kafka.SASL.OAuth.ClientSecret.Reveal())
+	c.Kafka.SASL.Password, c.Kafka.SASL.OAuth.Token = password, password
 	var out bytes.Buffer
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 		fmt.Fprintf(&out, verb, c)
@@ -116,13 +117,13 @@ func TestPasswordIsInNoPrint(t *testing.T) {
 }
 
 func TestSizesAreReadAsWritten(t *testing.T) {
-	for text, want := range map[string]Size{"1": 1, "2B": 2, "3KiB": 3 << 10, "4 MiB": 4 << 20, "5GiB": 5 << 30,
-		"6kB": 6000, "7MB": 7e6, "8GB": 8e9, "9223372036854775807": 9223372036854775807} {
+	for text, want := range map[string]Size{"2B": 2, "3KiB": 3 << 10, "4 MiB": 4 << 20, "5GiB": 5 << 30,
+		"6kB": 6000, "7MB": 7e6, "8GB": 8e9, "9223372036854775807B": 9223372036854775807} {
 		got, err := parseSize(text)
 		require.NoError(t, err, text)
 		require.Equal(t, want, got, text)
 	}
-	for _, text := range []string{"", "MiB", "1.5MiB", "4M", "4mib", "9223372036854775807KiB", "1e3"} {
+	for _, text := range []string{"", "1", "67108864", "MiB", "1.5MiB", "4M", "4mib", "9223372036854775807KiB", "1e3"} {
 		_, err := parseSize(text)
 		require.Error(t, err, text)
 	}

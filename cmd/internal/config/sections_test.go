@@ -12,13 +12,18 @@ import (
 // requireFaults loads the minimal config with more, and wants these starts of faults.
 func requireFaults(t *testing.T, more string, want ...string) {
 	t.Helper()
-	_, err := loadText(t, minimal+more)
+	requireFaultsOf(t, minimal+more, want...)
+}
+
+func requireFaultsOf(t *testing.T, text string, want ...string) {
+	t.Helper()
+	_, err := loadText(t, text)
 	if len(want) == 0 {
-		require.NoError(t, err, more)
+		require.NoError(t, err, text)
 		return
 	}
 	got := faults(t, err)
-	require.Len(t, got, len(want), "%s\n%s", more, err)
+	require.Len(t, got, len(want), "%s\n%s", text, err)
 	for i := range want {
 		require.True(t, strings.HasPrefix(got[i], want[i]), "want %q\ngot %q", want[i], got[i])
 	}
@@ -30,6 +35,10 @@ func TestFaultsOfHTTP(t *testing.T) {
 	requireFaults(t, "http: {listen: '127.0.0.1:8080', "+pair+", client_ca_file: "+cert+", writers: [ops]}\n")
 	requireFaults(t, "http: {listen: ':0'}\n")
 	requireFaults(t, "http: {listen: '[::1]:8080', rate: 1}\n")
+	requireFaults(t, "http: {mask: {values: [/customer/*/iban, 'orders:/a', /], headers: [x-patient], keys: ['*'], show_errors: true}}\n")
+	requireFaults(t, "http: {mask: {values: [iban, /a~2], headers: ['']}}\n",
+		`http.mask.values: "iban" is no place in a value; write a JSON pointer`, `http.mask.values: "/a~2" is no JSON pointer`,
+		"http.mask.headers: ")
 	requireFaults(t, "http: {listen: localhost}\n", `http.listen: "localhost" is not an address; write host:port`)
 	requireFaults(t, "http: {listen: 'localhost:http'}\n", "http.listen: ")
 	requireFaults(t, "http: {listen: 'localhost:65536', rate: 0}\n", "http.rate: must be above 0", "http.listen: ")
@@ -59,15 +68,15 @@ func TestFaultsOfTokens(t *testing.T) {
 }
 
 func TestServerSpeaksTLSAsTheConfigSays(t *testing.T) {
-	plainHTTP, err := HTTP{Listen: ":0"}.TLS()
+	plainHTTP, err := HTTP{Listen: ":0"}.TLS(slog.Default())
 	require.NoError(t, err)
 	require.Nil(t, plainHTTP)
 	cert, key := selfSigned(t)
-	c, err := HTTP{CertFile: cert, KeyFile: key, ClientCAFile: cert}.TLS()
+	c, err := HTTP{CertFile: cert, KeyFile: key, ClientCAFile: cert}.TLS(slog.Default())
 	require.NoError(t, err)
 	require.Len(t, c.Certificates, 1)
 	require.NotNil(t, c.ClientCAs)
-	_, err = HTTP{CertFile: cert, KeyFile: "/none"}.TLS()
+	_, err = HTTP{CertFile: cert, KeyFile: "/none"}.TLS(slog.Default())
 	require.ErrorContains(t, err, "http.key_file")
 }
 
@@ -87,7 +96,7 @@ func TestFaultsOfHealth(t *testing.T) {
 }
 
 func TestFaultsOfRetention(t *testing.T) {
-	requireFaults(t, "retention: {ids: 0, inbox: 0d, handlers: {book: 0}, force: true}\n")
+	requireFaults(t, "retention: {ids: 0, inbox: 0d, outbox_keys: 0, handlers: {book: 0}, force: true}\n")
 	requireFaults(t, "retention: {ids: -1d, inbox: -1h, handlers: {book: -1s}, interval: 0s}\n",
 		`retention.ids: "-1d" must not be negative`, "retention.handlers[book]: must not be negative",
 		`retention.inbox: "-1h" must not be negative`, `retention.interval: "0s" must be above 0`)

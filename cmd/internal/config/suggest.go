@@ -4,20 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/agnivade/levenshtein"
+	"github.com/firstseen/firstseen/dedup/argtext"
 )
-
-// Nearest is which of the known names was probably meant by one that is none of them; empty: none is like it.
-func Nearest(name string, known []string) (nearest string) {
-	least := 0
-	for _, k := range known {
-		d := levenshtein.ComputeDistance(bare(name), bare(k))
-		if alike(bare(name), bare(k), d) && (nearest == "" || d < least) {
-			nearest, least = k, d
-		}
-	}
-	return nearest
-}
 
 // unknownKey says what the writer of an unknown key may have meant.
 func unknownKey(path string) Fault {
@@ -52,8 +40,8 @@ func nearestKey(section, name string) string {
 	best, bestDistance := "", 0
 	for _, k := range keys {
 		s, known := split(k.path)
-		d := 2 * levenshtein.ComputeDistance(bare(name), bare(known))
-		near := s == section && alike(bare(name), bare(known), d/2) || d == 0
+		d := 2 * argtext.Distance(name, known)
+		near := s == section && argtext.Alike(name, known) || d == 0
 		if s != section {
 			d += 3 // one wrong letter here is more likely, two are less
 		}
@@ -71,8 +59,8 @@ func unknownVariable(name string) Fault {
 	for _, k := range keys {
 		v := k.variable()
 		known := strings.ToLower(strings.TrimPrefix(v, prefix))
-		d := levenshtein.ComputeDistance(bare(meant), bare(known))
-		if v != "" && (isTypo(bare(meant), bare(known), d) || sameEnd(meant, k)) && (best == "" || d < bestDistance) {
+		d := argtext.Distance(meant, known)
+		if v != "" && (argtext.IsTypo(meant, known) || sameEnd(meant, k)) && (best == "" || d < bestDistance) {
 			best, bestDistance = v, d
 		}
 	}
@@ -87,17 +75,4 @@ func unknownVariable(name string) Fault {
 func sameEnd(meant string, k key) bool {
 	_, last := split(k.path)
 	return strings.HasSuffix("_"+meant, "_"+last)
-}
-
-// alike says whether one name may have been meant by another: by a typo, or by a longer one.
-func alike(name, known string, distance int) bool {
-	return isTypo(name, known, distance) || len(known) > 3 && strings.Contains(name, known)
-}
-
-// isTypo allows for one wrong letter in three.
-func isTypo(name, known string, distance int) bool { return 3*distance <= max(len(name), len(known)) }
-
-// bare drops what people spell in different ways.
-func bare(name string) string {
-	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(name))
 }

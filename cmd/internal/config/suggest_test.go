@@ -23,11 +23,11 @@ func TestUnknownKeyIsMeantToBeTheNearest(t *testing.T) {
 
 func TestUnknownVariableIsMeantToBeTheNearest(t *testing.T) {
 	for name, want := range map[string]string{
-		"HOST_NAME": "", "HOSTNAME": "", "NAME": "", "URL": "", "VERSION": "", "DEBUG": "",
+		"HOST_NAME": "", "HOSTNAME": "", "NAME": "", "VERSION": "", "DEBUG": "",
 		"KAFKA_BROKER": "KAFKA_BROKERS", "BROKERS": "KAFKA_BROKERS", "DATABASE_SCHEMA": "POSTGRES_SCHEMA",
 		"DSN":           "POSTGRES_DSN",
 		"POSTGRESS_DSN": "POSTGRES_DSN", "LOGLEVEL": "LOG_LEVEL", "LOG_LVL": "LOG_LEVEL",
-		"HTTP_RATES": "HTTP_RATE", "TOPIC": "TOPICS",
+		"HTTP_RATES": "HTTP_RATE", "TOPIC": "TOPICS", "URL": "REGISTRY_URL",
 		"KAFKA_SASL_PASWORD": "KAFKA_SASL_PASSWORD", "HEALTH_UNHEALTHY_BACKLOGS": "HEALTH_UNHEALTHY_BACKLOG",
 		"RETENTION_ID": "RETENTION_IDS",
 	} {

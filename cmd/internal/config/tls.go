@@ -5,8 +5,8 @@ import (
 	"crypto/x509"
 )
 
-// config reads the certificates. It is nil where TLS is off.
-func (t TLS) config() (*tls.Config, []Fault) {
+// config reads the certificates. It is nil where TLS is off. Faults are of the section, kafka.tls for one.
+func (t TLS) config(section string) (*tls.Config, []Fault) {
 	if !t.Enabled {
 		return nil, t.checkOff()
 	}
@@ -17,10 +17,10 @@ func (t TLS) config() (*tls.Config, []Fault) {
 	}
 	if t.CAFile != "" {
 		c.RootCAs = x509.NewCertPool()
-		faults = addCertificates(c.RootCAs, "kafka.tls.ca_file", t.CAFile)
+		faults = addCertificates(c.RootCAs, section+".ca_file", t.CAFile)
 	}
 	if t.CertFile != "" || t.KeyFile != "" {
-		faults = append(faults, addPair(c, "kafka.tls", t.CertFile, t.KeyFile)...)
+		faults = append(faults, addPair(c, section, t.CertFile, t.KeyFile)...)
 	}
 	return c, faults
 }

@@ -82,6 +82,8 @@ func printed(v reflect.Value) any {
 		return texts(value, func(Secret) string { return hidden })
 	case Ages:
 		return texts(value, formatDuration)
+	case Names:
+		return map[string]string(value)
 	}
 	return v.Interface()
 }
@@ -125,7 +127,7 @@ func indented(v any) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// pageWidth is where comments are broken.
+// pageWidth bounds the lines of comments.
 const pageWidth = 118
 
 // writeYAML writes nodes with their comments. The first line begins with lead and those after it with indent.
@@ -179,7 +181,7 @@ func yamlValue(value any) string {
 	return fmt.Sprint(value)
 }
 
-// plainText is what YAML takes for a text without quotes, and is no number.
+// plainText is a text that YAML takes without quotes, and that is no number.
 var plainText = regexp.MustCompile(`^([A-Za-z_][\w.-]*(:[\w./-]+)?|\d+(\.\d+)?[A-Za-z]+\w*)$`)
 
 var yamlWords = []string{"true", "false", "yes", "no", "on", "off", "y", "n", "null"}

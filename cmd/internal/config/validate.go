@@ -13,6 +13,7 @@ import (
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/identity"
+	"github.com/firstseen/firstseen/handlers/schemas"
 )
 
 // validate checks what the types alone don't.
@@ -20,19 +21,23 @@ func (l *loader) validate(c *Config) {
 	l.checkDSN(c.Postgres)
 	l.checkSchema(c.Postgres)
 	l.checkConnections(c)
-	l.checkBrokers(c.Kafka.Brokers)
-	_, faults := c.Kafka.TLS.config()
+	l.checkBrokers(c)
+	_, faults := c.Kafka.TLS.config("kafka.tls")
 	l.faults = append(l.faults, faults...)
 	l.checkSASL(c.Kafka.SASL)
 	l.checkNames(c)
-	l.checkTopics(c.Topics)
+	l.checkTopics(c)
+	l.checkRegistry(c)
 	l.checkDeadLetterTopic(c)
 	l.checkChoices(c)
 	l.checkSizes(c)
 	l.checkTimeouts(c.Timeouts)
 	l.checkHTTP(c.HTTP)
+	l.checkIngress(c)
+	l.checkOutbox(c)
 	l.checkHealth(c.Health)
 	l.checkRetention(c)
+	l.checkSpread(c)
 }
 
 // require notes a key that has no value, unless it has been found faulty already.
@@ -46,8 +51,15 @@ func (l *loader) require(path, value, advice string) bool {
 	return false
 }
 
-func (l *loader) checkBrokers(brokers []string) {
-	if len(brokers) == 0 {
+// usesKafka is false where nothing is read, and what is sent goes elsewhere.
+func (c *Config) usesKafka() bool {
+	return len(c.Topics) > 0 || len(c.Outbox.Destinations) == 0 ||
+		slices.ContainsFunc(c.Outbox.Destinations, func(d Destination) bool { return d.isKafka() })
+}
+
+func (l *loader) checkBrokers(c *Config) {
+	brokers := c.Kafka.Brokers
+	if len(brokers) == 0 && c.usesKafka() {
 		l.require("kafka.brokers", "", "list at least one address, host:port")
 	}
 	for i, b := range brokers {
@@ -62,25 +74,6 @@ func (l *loader) checkBrokers(brokers []string) {
 			shown = strconv.Quote(b) + " "
 		}
 		l.fault(path, "%sis not an address; write host:port, like kafka-1:9092", shown)
-	}
-}
-
-func (l *loader) checkSASL(s SASL) {
-	if s.Mechanism == "" {
-		if s.Username != "" || s.Password != "" || s.PasswordFile != "" {
-			l.require("kafka.sasl.mechanism", "", "write one of "+strings.Join(choices["kafka.sasl.mechanism"],
-				", ")+", or take the other keys out")
-		}
-		return
-	}
-	l.choice("kafka.sasl.mechanism", s.Mechanism)
-	l.require("kafka.sasl.username", s.Username, "the mechanism needs one")
-	if !l.has("kafka.sasl.password_file") {
-		l.require("kafka.sasl.password", s.Password.Reveal(),
-			"give it as ${NAME} or by kafka.sasl.password_file, not in the file itself")
-	}
-	if _, err := s.config(); err != nil {
-		l.fault("kafka.sasl", "username or password has a character that %s does not allow (RFC 4013)", s.Mechanism)
 	}
 }
 
@@ -109,8 +102,10 @@ var choices = map[string][]string{
 	"on_postgres_behind": {string(consumer.Position), string(consumer.Committed)},
 	"log.level":          {"debug", "info", "warn", "error"},
 	"log.format":         {"text", "json"},
+	"ingress.conflict":   {conflictAnswer, conflictRefuse},
 
-	"kafka.sasl.mechanism": {"plain", "scram-sha-256", "scram-sha-512"},
+	"kafka.sasl.mechanism": mechanisms,
+	"topics[].format":      {string(schemas.Auto), formatRaw, string(schemas.Confluent), string(schemas.Apicurio)},
 	"topics[].fingerprint": {string(identity.FingerprintBytes), string(identity.FingerprintJSON)},
 	"topics[].handlers[].ordering": {string(dedup.OrderByKey),
 		string(dedup.OrderByPartition), string(dedup.Unordered)},
@@ -126,6 +121,11 @@ func (l *loader) choice(path, value string) {
 
 func (l *loader) checkChoices(c *Config) {
 	l.choice("start_at", c.StartAt)
+	if i := slices.IndexFunc(c.Topics, func(t Topic) bool { return t.Pattern != "" }); i >= 0 &&
+		c.StartAt == string(consumer.Latest) {
+		l.fault("start_at", "can't be latest beside topics[%d].pattern: messages that are written before such a topic is found "+
+			"would be skipped; take it out, or name the topics", i)
+	}
 	l.choice("on_loss", c.OnLoss)
 	l.choice("on_reset", c.OnReset)
 	l.choice("on_postgres_behind", c.OnPostgresBehind)
@@ -133,7 +133,7 @@ func (l *loader) checkChoices(c *Config) {
 	l.choice("log.format", c.Log.Format)
 }
 
-// maxAnswer is what fits the field of a fetch request.
+// maxAnswer is the largest number in the field of a fetch request.
 const maxAnswer = math.MaxInt32
 
 func (l *loader) checkSizes(c *Config) {
@@ -220,7 +220,7 @@ func (l *loader) checkRetention(c *Config) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Retention.Handlers)) {
-		if !names[name] && !l.has("topics") {
+		if !names[name] && !l.elsewhere && !l.has("topics") {
 			l.fault("retention.handlers["+name+"]", "no topic has a handler of that name; the handlers are %s",
 				strings.Join(slices.Sorted(maps.Keys(names)), ", "))
 		}

@@ -40,6 +40,9 @@ type Sources []string
 // Ages are durations by name, of which 0 is for ever.
 type Ages map[string]time.Duration
 
+// Names are texts by name.
+type Names map[string]string
+
 // Size is a number of bytes.
 type Size int64
 
@@ -58,10 +61,10 @@ var units = []struct {
 	bytes  int64
 }{
 	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30},
-	{"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}, {"", 1},
+	{"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1},
 }
 
-var errSize = errors.New("is not a size; write a number with B, KiB, MiB or GiB, like 4MiB")
+var errSize = errors.New("is not a size; write a number with its unit, B, KiB, MiB or GiB, like 4MiB")
 
 func parseSize(text string) (Size, error) {
 	for _, u := range units {
@@ -85,8 +88,8 @@ var errDuration = errors.New("is not a duration; write a number with its unit, l
 // daysFirst is a whole number of days with anything after it.
 var daysFirst = regexp.MustCompile(`^(-?)(\d{1,6})d(.*)$`)
 
-// parseDuration reads Go's durations, which may begin with days: 90d, 1d12h.
-func parseDuration(text string) (time.Duration, error) {
+// ParseDuration reads Go's durations, which may begin with days: 90d, 1d12h.
+func ParseDuration(text string) (time.Duration, error) {
 	parts := daysFirst.FindStringSubmatch(text)
 	if parts == nil {
 		d, err := time.ParseDuration(text)

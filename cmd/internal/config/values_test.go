@@ -12,13 +12,13 @@ func TestDurationsMayBeginWithDays(t *testing.T) {
 	for text, want := range map[string]time.Duration{"90d": 90 * day, "1d12h": 36 * time.Hour,
 		"0d": 0, "-2d": -2 * day, "-1d1h": -25 * time.Hour, "1d0.5s": day + 500*time.Millisecond, "24h": day, "0": 0,
 		"106751d": 106751 * day} {
-		got, err := parseDuration(text)
+		got, err := ParseDuration(text)
 		require.NoError(t, err, text)
 		require.Equal(t, want, got, text)
 	}
 	for _, text := range []string{"", "d", "1.5d", "1d2", "1d-1h", "1d+1h", "1d1d", "1h1d", "1 d", "106752d",
 		"106751d24h", "9999999d", "90days"} {
-		_, err := parseDuration(text)
+		_, err := ParseDuration(text)
 		require.Error(t, err, text)
 	}
 }
@@ -33,7 +33,7 @@ func TestDurationsAreReadBackAsTheyArePrinted(t *testing.T) {
 		unit := rapid.SampledFrom([]time.Duration{1, time.Millisecond, time.Second, time.Minute, time.Hour, day}).
 			Draw(t, "unit")
 		d := time.Duration(rapid.Int64Range(0, 100_000).Draw(t, "n")) * unit
-		if got, err := parseDuration(formatDuration(d)); err != nil || got != d {
+		if got, err := ParseDuration(formatDuration(d)); err != nil || got != d {
 			t.Fatalf("%s is read as %s: %v", formatDuration(d), got, err)
 		}
 	})

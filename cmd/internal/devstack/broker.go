@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 // broker is the cluster that is produced to, with the topic and the group of this run.
@@ -21,6 +23,7 @@ type broker struct {
 	client   *kgo.Client
 	admin    *kadm.Client
 	embedded *kfake.Cluster // nil where the cluster was named
+	second   *broker        // the same with the topic that the outbox is sent to, and its group; nil: there is none
 }
 
 // openBroker connects to a cluster, or starts one in this process where none is named, and makes the topic.
@@ -47,6 +50,14 @@ func openBroker(ctx context.Context, addr string, n names, partitions int) (_ *b
 	if err := b.createTopic(ctx, partitions); err != nil {
 		return nil, fmt.Errorf("create topic %s on %s: %w", n.Topic, b.addr, err)
 	}
+	if n.Sent != "" {
+		second := *b
+		second.topic, second.group = n.Sent, n.Second
+		if err := second.createTopic(ctx, partitions); err != nil {
+			return nil, fmt.Errorf("create topic %s on %s: %w", n.Sent, b.addr, err)
+		}
+		b.second = &second
+	}
 	return b, nil
 }
 
@@ -66,7 +77,7 @@ func (b *broker) createTopic(ctx context.Context, partitions int) error {
 		if err == nil && ends.Error() == nil && len(ends[b.topic]) == partitions {
 			return nil
 		}
-		if !pause(ctx, 50*time.Millisecond) {
+		if !wait.Sleep(ctx, 50*time.Millisecond) {
 			return errors.Join(context.Cause(ctx), err, ends.Error())
 		}
 	}
@@ -81,8 +92,13 @@ func (b *broker) close() {
 	}
 }
 
-// lag is how many messages lie beyond the group's committed offsets.
+// lag counts the messages beyond the groups' committed offsets.
 func (b *broker) lag(ctx context.Context) (lag int64, err error) {
+	if b.second != nil {
+		if lag, err = b.second.lag(ctx); err != nil {
+			return 0, err
+		}
+	}
 	ends, err := b.admin.ListEndOffsets(ctx, b.topic)
 	if err == nil {
 		err = ends.Error()
@@ -122,6 +138,11 @@ func (b *broker) trim(ctx context.Context) error {
 	if b.embedded == nil {
 		return nil
 	}
+	if b.second != nil {
+		if err := b.second.trim(ctx); err != nil {
+			return err
+		}
+	}
 	committed, err := b.committed(ctx)
 	if err != nil || len(committed) == 0 {
 		return err
@@ -132,18 +153,27 @@ func (b *broker) trim(ctx context.Context) error {
 	return nil
 }
 
-// expel removes all members but the one with the client ID from the group, once that one is there, and reports whether
-// it is. A member that was killed can't say goodbye, and for the rest of its session the group would wait for it
+// expel removes all members but the one with the client ID from each group, once that one is there, and reports whether
+// it is in all of them. A member that was killed can't say goodbye, and for the rest of its session the group would wait for it
 // before giving its partitions to another. It is expelled after its successor came, not before: a group that
 // is empty makes the next one wait for others (group.initial.rebalance.delay.ms, 3 s by default).
 func (b *broker) expel(ctx context.Context, clientID string) (joined bool, err error) {
-	groups, err := b.admin.DescribeGroups(ctx, b.group)
+	joined, err = b.expelFrom(ctx, b.group, clientID)
+	if b.second == nil {
+		return joined, err
+	}
+	second, errSecond := b.expelFrom(ctx, b.second.group, clientID)
+	return joined && second, errors.Join(err, errSecond)
+}
+
+func (b *broker) expelFrom(ctx context.Context, group, clientID string) (joined bool, err error) {
+	groups, err := b.admin.DescribeGroups(ctx, group)
 	if err != nil {
-		return false, fmt.Errorf("describe group %s: %w", b.group, err)
+		return false, fmt.Errorf("describe group %s: %w", group, err)
 	}
 	leave := kmsg.NewPtrLeaveGroupRequest()
-	leave.Group = b.group
-	for _, m := range groups[b.group].Members {
+	leave.Group = group
+	for _, m := range groups[group].Members {
 		if m.ClientID == clientID {
 			joined = true
 			continue
@@ -156,19 +186,7 @@ func (b *broker) expel(ctx context.Context, clientID string) (joined bool, err e
 		return joined, nil
 	}
 	if _, err := leave.RequestWith(ctx, b.client); err != nil {
-		return true, fmt.Errorf("expel members from group %s: %w", b.group, err)
+		return true, fmt.Errorf("expel members from group %s: %w", group, err)
 	}
 	return true, nil
-}
-
-// pause waits, and reports false where ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

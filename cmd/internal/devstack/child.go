@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/firstseen/firstseen/dedup/deduptest/child"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 const (
@@ -32,9 +32,11 @@ type consumers struct {
 	serial  int
 	crash   *crash // the last one, until the successor has taken messages
 	crashes int
+	back    time.Time     // when the last crash was over
+	outage  time.Duration // how long that one took
 }
 
-// crash is a death and what came of it.
+// crash is a death of the consumer.
 type crash struct {
 	number, pid int
 	how         string
@@ -69,7 +71,7 @@ func (c *consumers) run(ctx context.Context) error {
 			return fmt.Errorf("the consumer %s, %d times in a row%s",
 				ending(process.Err()), failures, child.Tail(c.stack.log()))
 		}
-		pause(ctx, time.Duration(failures)*100*time.Millisecond)
+		wait.Sleep(ctx, time.Duration(failures)*100*time.Millisecond)
 	}
 	return nil
 }
@@ -80,7 +82,7 @@ func (c *consumers) start() (*child.Process, error) {
 	c.serial++
 	text, err := json.Marshal(settings{
 		names: c.stack.names, Brokers: []string{c.stack.broker.addr}, DSN: c.stack.dsn, ClientID: c.clientID(),
-		Fail: c.stack.options.Fail, Handler: c.stack.options.Handler,
+		Fail: c.stack.options.Fail, Handler: c.stack.options.Handler, Operator: c.stack.operator,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write the consumer's settings: %w", err)
@@ -156,7 +158,8 @@ func (c *consumers) took(received int64) {
 	case k.received < 0:
 		k.received = received
 	case received > k.received:
-		c.event("%s; pid %d took over within %.1f s", k, c.process.PID(), time.Since(k.at).Seconds())
+		c.back, c.outage = time.Now(), time.Since(k.at)
+		c.event("%s; pid %d took over within %.1f s", k, c.process.PID(), c.outage.Seconds())
 		c.crash = nil
 	}
 }
@@ -170,23 +173,21 @@ func (c *consumers) kill() {
 	}
 }
 
-// state is for the view: who runs, and how many have died.
-func (c *consumers) state() (pid, crashes int) {
+// fresh is how long a crash that is over is still told of.
+const fresh = 3 * time.Second
+
+// state tells the view who runs and how many have died; for how long nobody has taken a message since the last of them,
+// and for how long nobody had when its successor did, a moment ago.
+func (c *consumers) state() (pid, crashes int, down, back time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.process != nil {
 		pid = c.process.PID()
 	}
-	return pid, c.crashes
-}
-
-// killOften kills the consumer at random moments, so that each stage of its work gets hit, until ctx ends.
-func (c *consumers) killOften(ctx context.Context, every time.Duration) {
-	for {
-		jitter := 0.5 + rand.Float64() // on average 1
-		if !pause(ctx, time.Duration(float64(every)*jitter)) {
-			return
-		}
-		c.kill()
+	if c.crash != nil {
+		down = time.Since(c.crash.at)
+	} else if time.Since(c.back) < fresh {
+		back = c.outage
 	}
+	return pid, c.crashes, down, back
 }

@@ -13,10 +13,16 @@ type figures struct {
 	Total    tally // of what was produced
 	Expected tally // of what the consumer has reached
 	Known    bool  // Expected is right
+	Sent     bool  // through an outbox, so that effects come later
 	Lag      int64
 	Rate     float64 // messages received a second, lately
 	Crashes  int
 	PID      int
+	Down     time.Duration // since the consumer died, until its successor takes messages; 0: it lives
+	Back     time.Duration // for which nobody took messages, if that was over some seconds ago; else 0
+	Refused  time.Duration // for which the handler still fails for the one account
+	Resent   int           // messages that were sent again, if that was some seconds ago; else 0
+	Chaos    bool          // the consumer is killed again and again
 }
 
 // counter reads the figures, time after time.
@@ -24,6 +30,7 @@ type counter struct {
 	stack     *stack
 	ledger    *ledger
 	consumers *consumers
+	faults    *faults
 	start     time.Time
 	rate      rate
 }
@@ -38,20 +45,25 @@ func (c *counter) read(ctx context.Context) (f figures, err error) {
 	}
 	f.Expected, f.Known = c.ledger.at(f.Reached)
 	f.Produced, f.Total = c.ledger.totals()
-	f.PID, f.Crashes = c.consumers.state()
-	f.Elapsed = time.Since(c.start)
+	f.PID, f.Crashes, f.Down, f.Back = c.consumers.state()
+	f.Refused, f.Chaos = c.faults.state()
+	f.Resent = c.faults.again()
+	f.Elapsed, f.Sent = time.Since(c.start), c.stack.options.Outbox
 	f.Rate = c.rate.next(time.Now(), f.Received)
 	return f, nil
 }
 
-// right says whether what was booked so far is what should be; true while that is unknown. While messages are parked
-// their effects are missing, and only one too many can be told.
+// right says whether what was booked so far, and what is parked, is what should be; true while that is unknown. While
+// messages are on their way through an outbox their effects are missing, and only one too many can be told.
 func (f *figures) right() bool {
-	if f.Known && f.Parked > 0 {
+	if f.Known && f.Sent {
 		return f.Effects <= f.Expected.Unique
 	}
-	return !f.Known || f.Effects == f.Expected.Unique && f.Balance == f.Expected.Balance
+	return !f.Known || f.Effects == f.due().Unique && f.Balance == f.due().Balance
 }
+
+// due is what should be booked by now: all that the consumer has reached, but for what is parked.
+func (f *figures) due() tally { return f.Expected.plus(tally{-f.Parked, -f.Waiting}) }
 
 func (f *figures) summary() Summary {
 	return Summary{

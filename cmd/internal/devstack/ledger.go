@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// ledger is what the producer knows: every message that the broker confirmed, where it lies, and so what the
-// accounts must hold once the messages up to any offset have been booked once each. It is safe for concurrent use.
+// ledger is the producer's knowledge: every message that the broker confirmed, its place, and so what the accounts
+// must hold once the messages up to any offset have been booked once each. It is safe for concurrent use.
 type ledger struct {
 	mu         sync.Mutex
 	total      tally
@@ -15,7 +15,7 @@ type ledger struct {
 	err        error // the first thing that makes the ledger worthless
 }
 
-// tally is what a stretch of messages amounts to.
+// tally sums a stretch of messages up.
 type tally struct {
 	Unique  int64 // different movements
 	Balance int64 // their amounts' sum

@@ -26,6 +26,7 @@ type producer struct {
 	ledger     *ledger
 	rate       int
 	duplicates float64
+	again      <-chan resend // what is to be sent again; nil: nothing ever
 
 	recent []*kgo.Record // a ring
 	made   int           // originals
@@ -44,10 +45,25 @@ func (p *producer) run(ctx, now context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
+		case asked := <-p.again:
+			n := min(asked.most, p.made, remembered)
+			asked.sent <- n
+			p.resend(now, n)
 		case <-tick.C:
 		}
 	}
 	return p.flush(now)
+}
+
+// resend sends the last n movements again, all at once.
+func (p *producer) resend(ctx context.Context, n int) {
+	for i := range n {
+		p.produce(ctx, again(p.recent[(p.made-1-i)%remembered]), tally{})
+	}
+}
+
+func again(r *kgo.Record) *kgo.Record {
+	return &kgo.Record{Key: r.Key, Value: r.Value, Headers: r.Headers}
 }
 
 func (p *producer) flush(ctx context.Context) error {
@@ -66,6 +82,11 @@ func (p *producer) send(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.produce(ctx, record, t)
+	return nil
+}
+
+func (p *producer) produce(ctx context.Context, record *kgo.Record, t tally) {
 	p.client.Produce(ctx, record, func(r *kgo.Record, err error) {
 		if err != nil {
 			p.ledger.lost(err)
@@ -73,7 +94,6 @@ func (p *producer) send(ctx context.Context) error {
 		}
 		p.ledger.confirm(r.Partition, r.Offset, t)
 	})
-	return nil
 }
 
 // next is a new message, or a copy of one.
@@ -83,8 +103,7 @@ func (p *producer) next() (*kgo.Record, tally, error) {
 		if resend := rand.IntN(2) == 0; resend {
 			at = rand.IntN(min(p.made, remembered))
 		}
-		original := p.recent[at%remembered]
-		return &kgo.Record{Key: original.Key, Value: original.Value, Headers: original.Headers}, tally{}, nil
+		return again(p.recent[at%remembered]), tally{}, nil
 	}
 	record, amount, err := newMovement()
 	if err != nil {
@@ -105,6 +124,9 @@ func newMovement() (*kgo.Record, int64, error) {
 		return nil, 0, fmt.Errorf("make message ID: %w", err)
 	}
 	m := movement{ID: id, Account: rand.IntN(accounts), Amount: rand.Int64N(1000) - 400}
+	if rand.IntN(busyEvery) == 0 {
+		m.Account = refusedAccount
+	}
 	m.Text = "payment"
 	if m.Amount > 0 {
 		m.Text = "deposit"

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 const (
@@ -25,6 +27,11 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 		return Summary{}, err
 	}
 	o.setDefaults()
+	page, err := openWebpage(ctx, &o)
+	if err != nil {
+		return Summary{}, err
+	}
+	defer page.stop()
 	interrupts, release := listen(ctx)
 	defer release()
 	s, err := openStack(interrupts.stopped, &o)
@@ -32,10 +39,13 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 		if cause := context.Cause(interrupts.stopped); cause != nil {
 			err = cause
 		}
-		return Summary{}, fmt.Errorf("start: %w", err)
+		err = fmt.Errorf("start: %w", err)
+		page.end(Summary{}, err)
+		return Summary{}, err
 	}
 	s.announce(o.Out)
-	summary, err := play(s, interrupts)
+	summary, err := play(s, interrupts, page)
+	page.end(summary, err)
 	if !summary.OK {
 		s.keepLog(o.Out)
 	}
@@ -50,24 +60,30 @@ type run struct {
 	stack     *stack
 	ledger    *ledger
 	consumers *consumers
+	faults    *faults
 	counter   *counter
 	view      view
 }
 
-func newRun(s *stack, i *interrupts) (*run, error) {
+func newRun(s *stack, i *interrupts, page *webpage) (*run, error) {
 	r := &run{interrupts: i, options: s.options, stack: s, ledger: newLedger()}
-	c, err := newConsumers(s, func(format string, args ...any) { r.view.event(fmt.Sprintf(format, args...)) })
+	event := func(format string, args ...any) { r.view.event(fmt.Sprintf(format, args...)) }
+	c, err := newConsumers(s, event)
 	if err != nil {
 		return nil, err
 	}
-	r.consumers = c
-	r.counter = &counter{stack: s, ledger: r.ledger, consumers: c, start: time.Now()}
-	r.view = newView(s.options, c.kill, i.press)
+	r.consumers, r.faults = c, newFaults(s, c, event)
+	r.counter = &counter{stack: s, ledger: r.ledger, consumers: c, faults: r.faults, start: time.Now()}
+	r.view = newView(s.options, page.address(), c.kill, i.press)
+	if page != nil {
+		page.offer(r.faults, s.operatorPage())
+		r.view = views{r.view, page}
+	}
 	return r, nil
 }
 
-func play(s *stack, i *interrupts) (Summary, error) {
-	r, err := newRun(s, i)
+func play(s *stack, i *interrupts, page *webpage) (Summary, error) {
+	r, err := newRun(s, i, page)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -86,6 +102,7 @@ func (r *run) play() (Summary, error) {
 		}
 	})
 	others.Go(func() { r.keepTrimmed(ctx) })
+	others.Go(func() { r.faults.run(ctx) })
 
 	err := r.produce(ctx)
 	if err == nil {
@@ -114,13 +131,11 @@ func (r *run) produce(ctx context.Context) error {
 	var failed error
 	producing.Go(func() {
 		p := &producer{client: r.stack.broker.client, ledger: r.ledger, rate: r.options.Rate,
-			duplicates: r.options.Duplicates}
+			duplicates: r.options.Duplicates, again: r.faults.resend}
 		failed = p.run(stopped, ctx)
 		cancel()
 	})
-	if r.options.CrashEvery > 0 {
-		producing.Go(func() { r.consumers.killOften(stopped, r.options.CrashEvery) })
-	}
+	producing.Go(func() { r.faults.killOften(stopped) })
 	err := r.watch(ctx, func(*figures) bool { return stopped.Err() != nil })
 	cancel()
 	producing.Wait()
@@ -133,10 +148,11 @@ func (r *run) catchUp(ctx context.Context) error {
 	var last figures
 	moved := time.Now()
 	return r.watch(ctx, func(f *figures) bool {
-		if f.Received != last.Received || f.Lag != last.Lag || f.Parked != last.Parked {
+		if f.Received != last.Received || f.Lag != last.Lag || f.Parked != last.Parked || f.Effects != last.Effects {
 			last, moved = *f, time.Now()
 		}
-		return f.Lag == 0 && f.Parked == 0 || time.Since(moved) > stallLimit
+		done := f.Lag == 0 && f.Parked == 0 && (!r.options.Outbox || f.Effects == f.New)
+		return done || time.Since(moved) > stallLimit
 	})
 }
 
@@ -162,7 +178,7 @@ func (r *run) watch(ctx context.Context, enough func(*figures) bool) error {
 			}
 		}
 		// Counting takes longer with every row, and is not to take the database's time from the consumer.
-		if !pause(ctx, max(readEvery, 4*time.Since(began))) {
+		if !wait.Sleep(ctx, max(readEvery, 4*time.Since(began))) {
 			return context.Cause(ctx)
 		}
 	}
@@ -181,7 +197,7 @@ func (r *run) verdict() (Summary, error) {
 }
 
 func (r *run) keepTrimmed(ctx context.Context) {
-	for pause(ctx, trimEvery) {
+	for wait.Sleep(ctx, trimEvery) {
 		if err := r.stack.broker.trim(ctx); err != nil && ctx.Err() == nil {
 			r.view.event(err.Error())
 		}

@@ -15,6 +15,7 @@ type screen struct {
 	out   io.Writer
 	color bool
 	width func() int
+	page  string // its address; empty: there is none
 
 	mu      sync.Mutex
 	last    figures
@@ -99,6 +100,9 @@ func (s *screen) block() []string {
 	}
 	if !s.closed {
 		block = append(block, "", s.invitation())
+	}
+	if !s.closed && s.page != "" {
+		block = append(block, "  Watch it in a browser: "+s.styled(bold, s.page))
 	}
 	return block
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/firstseen/firstseen/migrations"
 )
 
-// stack is what a run stands on: Postgres with its tables, and a broker with its topic.
+// stack holds what a run stands on: Postgres with its tables, and a broker with its topic.
 type stack struct {
 	names    names
 	options  *Options
@@ -27,6 +27,7 @@ type stack struct {
 	db       *pgxpool.Pool
 	broker   *broker
 	scratch  *child.Scratch // the consumer's log
+	operator string         // the address of the consumer's admin API and operator's page; empty: there is none
 }
 
 // openStack starts what is not named, and makes the schemas, the topic and the tables.
@@ -48,11 +49,18 @@ func openStack(ctx context.Context, o *Options) (_ *stack, err error) {
 	if _, err := migrations.Up(ctx, s.dsn, migrations.Config{Schema: s.names.Schema}); err != nil {
 		return nil, err
 	}
-	if s.db, err = openPool(ctx, s.dsn, s.names.searchPath()); err != nil {
+	if s.db, err = openPool(ctx, s.dsn, s.names.searchPath(), 0); err != nil {
 		return nil, err
 	}
-	if err := createBank(ctx, s.db, s.names.Bank); err != nil {
+	if err := createBank(ctx, s.db, s.names); err != nil {
 		return nil, err
+	}
+	if o.Listen != "" {
+		port, err := child.FreePort()
+		if err != nil {
+			return nil, err
+		}
+		s.operator = child.Loopback(port)
 	}
 	s.broker, err = openBroker(ctx, o.Kafka, s.names, o.Partitions)
 	return s, err
@@ -66,13 +74,14 @@ func (s *stack) startPostgres(ctx context.Context) (err error) {
 	return nil
 }
 
-// openPool's connections find the bank's tables first, then firstseen's.
-func openPool(ctx context.Context, dsn, searchPath string) (*pgxpool.Pool, error) {
+// openPool's connections find the bank's tables first, then firstseen's. There are at least so many.
+func openPool(ctx context.Context, dsn, searchPath string, least int32) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("connect to postgres: %w", err)
 	}
 	dedup.PreparePool(cfg, 0)
+	cfg.MaxConns = max(cfg.MaxConns, least)
 	cfg.ConnConfig.RuntimeParams["search_path"] = searchPath
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
@@ -91,6 +100,17 @@ func (s *stack) announce(out io.Writer) {
 	}
 	say(out, "kafka     %s; %s, topic %s, group %s", kafka, s.broker.addr, s.names.Topic, s.names.Group)
 	say(out, "consumer  a child process; log in %s", s.log())
+	if s.operator != "" {
+		say(out, "operator  %s, the page and the API that firstseen run has too", s.operatorPage())
+	}
+}
+
+// operatorPage is the address of the operator's page; empty: there is none.
+func (s *stack) operatorPage() string {
+	if s.operator == "" {
+		return ""
+	}
+	return "http://" + s.operator + "/ui/"
 }
 
 // log is the file that all consumers of the run write to.
@@ -118,6 +138,9 @@ func (s *stack) close(out io.Writer) {
 		s.broker.close()
 		if s.broker.embedded == nil {
 			say(out, "Left in Kafka: topic %s, group %s", s.names.Topic, s.names.Group)
+			if s.names.Sent != "" {
+				say(out, "               topic %s, group %s", s.names.Sent, s.names.Second)
+			}
 		}
 	}
 	s.scratch.Remove()
@@ -135,24 +158,30 @@ func (s *stack) closePostgres(out io.Writer) {
 	say(out, "Postgres is stopped; its data, in %s, is removed (--data DIR keeps it)", dir)
 }
 
-// names are those of everything that a run makes.
+// names of everything that a run makes.
 type names struct {
 	Topic  string
 	Group  string
 	Schema string // firstseen's tables
 	Bank   string // the handler's tables
+	// Sent is the topic that the outbox's messages are sent to, and Second the group that reads it; empty: there is none.
+	Sent, Second string
 }
 
 // newNames gives plain names where all is embedded and thrown away, and else ones that nobody has yet.
 func newNames(o *Options) names {
-	if o.Kafka == "" && o.Postgres == "" && o.Data == "" {
-		return names{Topic: "movements", Group: "bank", Schema: "firstseen", Bank: "bank"}
+	n := names{Topic: "movements", Group: "bank", Schema: "firstseen", Bank: "bank"}
+	if o.Kafka != "" || o.Postgres != "" || o.Data != "" {
+		run := fmt.Sprintf("%08x", rand.Uint32())
+		n = names{
+			Topic: "firstseen-dev-" + run, Group: "firstseen-dev-" + run,
+			Schema: "firstseen_dev_" + run, Bank: "firstseen_dev_" + run + "_bank",
+		}
 	}
-	run := fmt.Sprintf("%08x", rand.Uint32())
-	return names{
-		Topic: "firstseen-dev-" + run, Group: "firstseen-dev-" + run,
-		Schema: "firstseen_dev_" + run, Bank: "firstseen_dev_" + run + "_bank",
+	if o.Outbox {
+		n.Sent, n.Second = n.Topic+"-sent", n.Group+"-second"
 	}
+	return n
 }
 
 // searchPath has statements find the bank's tables, then firstseen's.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Summary is what a run came to, read with the consumer stopped.
+// Summary has a run's counts, read with the consumer stopped.
 type Summary struct {
 	Produced int64 `json:"produced"` // messages that the broker confirmed, copies included
 	Unique   int64 `json:"unique"`   // different movements among them

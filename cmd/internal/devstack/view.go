@@ -18,12 +18,33 @@ type view interface {
 	close()
 }
 
+// views are several of the same run.
+type views []view
+
+func (v views) show(f *figures) {
+	for _, one := range v {
+		one.show(f)
+	}
+}
+
+func (v views) event(text string) {
+	for _, one := range v {
+		one.event(text)
+	}
+}
+
+func (v views) close() {
+	for _, one := range v {
+		one.close()
+	}
+}
+
 // newView gives a live view on a terminal, and lines elsewhere. Keys are read where there is a keyboard too.
-func newView(o *Options, kill, interrupt func()) view {
+func newView(o *Options, page string, kill, interrupt func()) view {
 	if !term.IsTerminal(int(o.Out.Fd())) || os.Getenv("TERM") == "dumb" {
 		return &lines{out: o.Out}
 	}
-	s := &screen{out: o.Out, color: os.Getenv("NO_COLOR") == "", width: func() int { return width(o.Out) }}
+	s := &screen{out: o.Out, page: page, color: os.Getenv("NO_COLOR") == "", width: func() int { return width(o.Out) }}
 	if o.In != nil {
 		s.keys(o.In, kill, interrupt)
 	}
@@ -84,10 +105,10 @@ func (f *figures) balance() string {
 		text += fmt.Sprintf(", %s parked for another try", commas(f.Parked))
 	case f.right():
 		text += " = expected"
-	case f.Balance != f.Expected.Balance:
-		text += " IS NOT " + commas(f.Expected.Balance)
+	case f.Balance != f.due().Balance:
+		text += " IS NOT " + commas(f.due().Balance)
 	default:
-		text += fmt.Sprintf(" = expected, BUT %s EFFECTS ARE NOT %s", commas(f.Effects), commas(f.Expected.Unique))
+		text += fmt.Sprintf(" = expected, BUT %s EFFECTS ARE NOT %s", commas(f.Effects), commas(f.due().Unique))
 	}
 	switch {
 	case f.Lag == 1:

@@ -15,8 +15,7 @@ import (
 var clusterChecks = []Check{
 	{
 		Name: "kafka.reachable", About: "a broker answers", needs: needsConfig, run: kafkaReachable,
-		Do: map[Level]string{Fault: "Check kafka.brokers, TLS and SASL in the config, that brokers run, " +
-			"and that the addresses they advertise can be reached from here."},
+		Do: map[Level]string{Fault: "Set what is named, or start the brokers."},
 	},
 	{
 		Name: "kafka.version", About: "the brokers know what firstseen asks for", needs: needsKafka, run: kafkaVersion,
@@ -35,6 +34,9 @@ var clusterChecks = []Check{
 }
 
 func kafkaReachable(ctx context.Context, p *target, r *report) error {
+	if p.withoutKafka() {
+		return errNoKafka
+	}
 	if err := p.join(ctx); err != nil {
 		r.fault("%s", explained(err))
 		return nil
@@ -97,12 +99,15 @@ func (p *target) facts(ctx context.Context) ([]cluster.TopicFacts, error) {
 	if p.topics != nil {
 		return p.topics, nil
 	}
-	names := p.topicNames()
+	names, err := p.topicNames(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if p.Config.DeadLetterTopic != "" {
 		names = append(names, p.Config.DeadLetterTopic)
 	}
 	if len(names) == 0 {
-		return nil, errors.New("the config names no topic")
+		return nil, errors.New("the config names no topic that there is")
 	}
 	found, err := p.cluster.Topics(ctx, names)
 	if errors.Is(err, cluster.ErrNotAllowed) && len(found) == len(names) {
@@ -114,21 +119,38 @@ func (p *target) facts(ctx context.Context) ([]cluster.TopicFacts, error) {
 	return found, err
 }
 
-func (p *target) topicNames() []string {
-	var names []string
-	for _, t := range p.Config.Topics {
-		names = append(names, t.Name)
+// topicNames are those of the topics that are read: the config's, and those that its patterns match.
+func (p *target) topicNames(ctx context.Context) ([]string, error) {
+	if p.read != nil {
+		return slices.Clone(p.read), nil
 	}
-	return names
+	var all []string
+	if len(p.Config.Patterns()) > 0 {
+		var err error
+		if all, err = p.cluster.TopicNames(ctx); err != nil {
+			return nil, err
+		}
+	}
+	p.read = append([]string{}, p.Config.ReadOf(all)...)
+	return slices.Clone(p.read), nil
+}
+
+// readFacts are the facts of the topics that are read.
+func (p *target) readFacts(ctx context.Context) ([]cluster.TopicFacts, error) {
+	facts, err := p.facts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return facts[:len(p.read)], nil
 }
 
 // eachRead calls do with each topic that is read and exists, and whose settings are told. Others are reported.
 func (p *target) eachRead(ctx context.Context, r *report, do func(cluster.TopicFacts)) error {
-	facts, err := p.facts(ctx)
+	facts, err := p.readFacts(ctx)
 	if err != nil {
 		return err
 	}
-	for _, f := range facts[:len(p.Config.Topics)] {
+	for _, f := range facts {
 		switch {
 		case f.Missing:
 		case f.Hidden != nil:

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -77,8 +79,11 @@ func configLoads(_ context.Context, p *target, r *report) error {
 }
 
 func secretFilesOf(c *config.Config, file string) []string {
-	names := []string{c.Postgres.DSNFile, c.Kafka.SASL.PasswordFile, c.Kafka.TLS.KeyFile, c.HTTP.KeyFile,
-		c.HTTP.ReadTokenFile, c.HTTP.WriteTokenFile}
+	names := []string{c.Postgres.DSNFile, c.Kafka.SASL.PasswordFile, c.Kafka.TLS.KeyFile,
+		c.Kafka.SASL.OAuth.TokenFile, c.Kafka.SASL.OAuth.ClientSecretFile,
+		c.Registry.PasswordFile, c.Registry.TokenFile, c.Registry.TLS.KeyFile,
+		c.HTTP.KeyFile, c.HTTP.ReadTokenFile, c.HTTP.WriteTokenFile}
+	names = slices.AppendSeq(names, maps.Values(c.Postgres.ShardDSNFiles))
 	for _, t := range c.Topics {
 		for _, h := range t.Handlers {
 			names = append(names, h.Webhook.SecretFile)
@@ -187,8 +192,9 @@ func kafkaTLS(_ context.Context, p *target, r *report) error {
 
 func plainPassword(_ context.Context, p *target, r *report) error {
 	k, remote := p.Config.Kafka, remoteBroker(p.Config)
-	if k.SASL.Mechanism == "plain" && !k.TLS.Enabled && remote != "" {
-		r.warn("kafka.sasl.mechanism is plain without TLS: the password crosses the network to %s as it is", remote)
+	if what := k.LoginInClear(); what != "" && remote != "" {
+		r.warn("kafka.sasl.mechanism is %s without TLS: %s crosses the network to %s as it is", k.SASL.Mechanism, what,
+			remote)
 	}
 	r.ok("kafka.sasl.mechanism is %q", k.SASL.Mechanism)
 	return nil

@@ -5,10 +5,10 @@
 // changed, and nothing is read without a bound. A check that can't be made, for want of rights or because a server
 // does not answer, says so and stops no other.
 //
-// Files in reading order: doctor.go, target.go (what is checked, and what was asked of it already), then the checks by
-// what they look at: config.go, server.go, settings.go, sessions.go, schema.go, vacuum.go, inbox.go, ids.go, lanes.go,
-// handlers.go, holds.go, cluster.go, topics.go, group.go; looks.go, looks_lanes.go and looks_messages.go have the
-// queries.
+// Files in reading order: doctor.go, findings.go (as JSON), target.go (what is checked, and what was asked of it
+// already), then the checks by what they look at: config.go, server.go, settings.go, sessions.go, schema.go,
+// vacuum.go, inbox.go, ids.go, lanes.go, http.go, outbox.go, handlers.go, holds.go, cluster.go, topics.go, group.go, shards.go;
+// looks.go, looks_lanes.go, looks_messages.go, looks_http.go and looks_outbox.go have the queries.
 package doctor
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/firstseen/firstseen/dedup/failure"
 )
 
-// Level is how bad a finding is.
+// Level is a finding's severity.
 type Level int
 
 // The levels, from the best to the worst.
@@ -58,7 +58,7 @@ type Check struct {
 	Name string
 	// About says what is looked at, for a list.
 	About string
-	// Do is what to do about findings, for each level above ok that the check has.
+	// Do says what to do about findings, for each level above ok that the check has.
 	Do map[Level]string
 
 	needs need
@@ -71,7 +71,7 @@ func (c *Check) Group() string {
 	return group
 }
 
-// need is what a check can't do without.
+// need is something that a check can't do without.
 type need uint8
 
 const (
@@ -85,7 +85,8 @@ const (
 // Checks lists all checks in the order in which they are made.
 func Checks() []Check {
 	return slices.Concat(configChecks, serverChecks, settingChecks, sessionChecks, vacuumChecks, schemaChecks,
-		inboxChecks, idChecks, laneChecks, holdChecks, handlerChecks, clusterChecks, topicChecks, groupChecks)
+		inboxChecks, idChecks, laneChecks, httpChecks, outboxChecks, holdChecks, handlerChecks, registryChecks,
+		clusterChecks, topicChecks, groupChecks, shardChecks)
 }
 
 // Select gives the checks of some names, all of a group where a name is a group's. Without names it gives all.
@@ -125,6 +126,25 @@ func Run(ctx context.Context, c Case, checks []Check) ([]Finding, error) {
 		findings = append(findings, p.check(ctx, &checks[i])...)
 	}
 	return findings, ctx.Err()
+}
+
+// Within is Run for who shows what was found until ctx's end: a check that was not made any more says so.
+func Within(ctx context.Context, c Case, checks []Check) []Finding {
+	findings, err := Run(ctx, c, checks)
+	if err == nil {
+		return findings
+	}
+	made := map[string]bool{}
+	for i := range findings {
+		made[findings[i].Check] = true
+	}
+	for i := range checks {
+		if !made[checks[i].Name] {
+			findings = append(findings, Finding{Check: checks[i].Name, Level: Info, Seen: "not checked: the time was over before",
+				Do: "Run it by itself: firstseen doctor --only " + checks[i].Name})
+		}
+	}
+	return findings
 }
 
 // report gathers what one check sees.
@@ -169,8 +189,8 @@ func (p *target) check(ctx context.Context, c *Check) []Finding {
 	return r.findings(c)
 }
 
-// maxFindings is how many findings of one check are told: a thousand partitions may all have the same fault.
-const maxFindings = 25
+// maxFindings caps the findings of one check that are told: a thousand partitions may all have the same fault.
+const maxFindings = 30
 
 // findings leaves out what is ok where something is not, all but the first of what is ok, and what is too much.
 func (r *report) findings(c *Check) []Finding {

@@ -32,6 +32,8 @@ func TestEachCheckFindsItsTroublesAndIsSilentOtherwise(t *testing.T) {
 	t.Run("healthy behind a pooler", l.requireHealthBehindPooler)
 	t.Run("handlers that came together", l.requireHandlersThatCameTogetherAreNotARename)
 	t.Run("lanes of what is paused", l.requireNoOverdueLaneOfWhatIsPaused)
+	t.Run("messages by HTTP that wait by right", l.requireSilentByRight)
+	t.Run("messages of the outbox that wait by right", l.requireOutboxSilentByRight)
 	for _, c := range Checks() {
 		t.Run(c.Name, func(t *testing.T) {
 			outer := l.t
@@ -83,7 +85,7 @@ func (l *lab) suffer(c *Check, tr trouble) {
 			}
 		}
 		return false
-	}, 3*time.Second, 20*time.Millisecond, "%s: %+v", tr.seen, &last)
+	}, 3*time.Minute, 20*time.Millisecond, "%s: %+v", tr.seen, &last)
 	for _, f := range last {
 		require.Equal(l.t, c.Name, f.Check)
 		require.NotEmpty(l.t, f.Do)
@@ -132,7 +134,7 @@ func (l *lab) requireHealthBehindPooler(t *testing.T) {
 
 func TestManyFindingsOfOneCheckAreCut(t *testing.T) {
 	r := &report{}
-	for i := range 30 {
+	for i := range maxFindings + 5 {
 		r.warn("%d", i)
 	}
 	r.fault("the last")
@@ -210,6 +212,22 @@ func TestASlowCheckEndsAtItsLimitAndTheNextIsMade(t *testing.T) {
 	require.Equal(t, "not checked: it took longer than 1ms", findings[0].Seen)
 	require.Contains(t, findings[0].Do, "--timeout")
 	require.Equal(t, OK, findings[1].Level)
+}
+
+func TestChecksThatTheTimeDidNotReachSaySo(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	last := Check{Name: "a.last", run: func(_ context.Context, _ *target, r *report) error {
+		r.warn("seen")
+		cancel()
+		return nil
+	}}
+	findings := Within(ctx, Case{}, []Check{last, {Name: "a.next"}, {Name: "b.next"}})
+	require.Len(t, findings, 3)
+	require.Equal(t, "seen", findings[0].Seen)
+	for i, name := range []string{"a.next", "b.next"} {
+		require.Equal(t, Finding{Check: name, Level: Info, Seen: "not checked: the time was over before",
+			Do: "Run it by itself: firstseen doctor --only " + name}, findings[i+1])
+	}
 }
 
 func TestSelectTakesChecksAndGroups(t *testing.T) {

@@ -75,6 +75,10 @@ func (p *target) members(ctx context.Context) (cluster.Group, error) {
 }
 
 func groupState(ctx context.Context, p *target, r *report) error {
+	if len(p.Config.Topics) == 0 {
+		r.ok("there are no topics to read")
+		return nil
+	}
 	g, err := p.members(ctx)
 	switch {
 	case err != nil:
@@ -97,11 +101,11 @@ func groupOwners(ctx context.Context, p *target, r *report) error {
 		r.ok("the group is %s", g.State)
 		return nil
 	}
-	facts, err := p.facts(ctx)
+	facts, err := p.readFacts(ctx)
 	if err != nil {
 		return err
 	}
-	for _, f := range facts[:len(p.Config.Topics)] {
+	for _, f := range facts {
 		for n := range f.Partitions {
 			if g.Owner(f.Name, int32(n)).ID == "" {
 				r.fault("nobody of the %d members reads %s/%d", len(g.Members), f.Name, n)
@@ -112,7 +116,7 @@ func groupOwners(ctx context.Context, p *target, r *report) error {
 	return nil
 }
 
-// positionsByPartition are those of the config's group.
+// positionsByPartition returns the positions of the config's group.
 func (p *target) positionsByPartition(ctx context.Context) (map[cluster.TopicPartition]operate.Position, error) {
 	list, err := p.inbox.Positions(ctx, p.Config.Group)
 	at := make(map[cluster.TopicPartition]operate.Position, len(list))
@@ -123,7 +127,11 @@ func (p *target) positionsByPartition(ctx context.Context) (map[cluster.TopicPar
 }
 
 func (p *target) offsets(ctx context.Context) ([]cluster.GroupOffset, error) {
-	return p.cluster.Offsets(ctx, p.Config.Group, p.topicNames())
+	names, err := p.topicNames(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return p.cluster.Offsets(ctx, p.Config.Group, names)
 }
 
 func of(o cluster.GroupOffset) cluster.TopicPartition {
@@ -145,7 +153,7 @@ func groupPositions(ctx context.Context, p *target, r *report) error {
 	return err
 }
 
-// next is where the group goes on in a partition: where it committed, or at the first message.
+// next is the group's next offset in a partition: the committed one, or that of the first message.
 func next(o cluster.GroupOffset) int64 {
 	if o.Committed >= 0 {
 		return o.Committed
@@ -280,7 +288,6 @@ func groupDatabases(ctx context.Context, p *target, r *report) error {
 	return err
 }
 
-// standing is where a group and its position are.
 type standing struct{ committed, position int64 }
 
 // ahead gives the partitions whose committed offset is higher than their position, or that have an offset and no

@@ -43,7 +43,7 @@ func handlersFunctions(ctx context.Context, p *target, r *report) error {
 			case ctx.Err() != nil:
 				return err
 			case err != nil:
-				r.fault("handler %s of topic %s: %v", h.Name, t.Name, err)
+				r.fault("handler %s of topic %s: %v", h.Name, t.Label(), err)
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
 )
 
@@ -26,7 +27,7 @@ func holdsWaiting(ctx context.Context, p *target, r *report) error {
 	told, err := p.inbox.Holds(ctx)
 	looked := 0
 	for _, t := range told {
-		if p.Config != nil && t.Consumer != p.Config.Group {
+		if p.Config != nil && t.Consumer != p.Config.Group && t.Consumer != dedup.OutboxRelay {
 			continue
 		}
 		if t.Stale {

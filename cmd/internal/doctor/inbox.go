@@ -59,7 +59,8 @@ var inboxChecks = []Check{
 	},
 }
 
-// daysAhead is how many days ahead a partition must be there: consumers make seven at each start and look daily.
+// daysAhead is the number of days ahead for which a partition must be there: consumers make seven at each start and
+// look daily.
 const daysAhead = 2
 
 const partitionsSQL = `

@@ -41,9 +41,16 @@ var laneChecks = []Check{
 		Name: "dead.waiting", About: "dead letters are looked after", needs: needsInbox, run: deadWaiting,
 		Do: map[Level]string{
 			Warning: "Redrive or discard them: `firstseen dead list`, `firstseen dead redrive`, " +
-				"`firstseen dead discard`.",
+				"`firstseen dead discard`. Those without a message ID can't be redriven: see ids.missing.",
 			Info: "Look at them: `firstseen dead list`.",
 		},
+	},
+	{
+		Name: "dead.jobs", About: "jobs on messages get on", needs: needsInbox, run: deadJobs,
+		Do: map[Level]string{Warning: "See that a process of this schema runs, firstseen run or a program with package " +
+			"consumer/service: any one does them, a replay one that reads its topic for its group and has its handler. Its log " +
+			"says what keeps it from that. A replay that was stopped goes on with `firstseen jobs resume`, once what stopped it is " +
+			"put right. Or cancel the job: `firstseen jobs cancel`."},
 	},
 	{
 		Name: "dead.unpublished", About: "dead letters reach the dead letter topic", needs: needsInbox | needsConfig,
@@ -134,6 +141,21 @@ func deadWaiting(ctx context.Context, p *target, r *report) error {
 		r.warn("some have waited for more than %s", p.limits.dead)
 	}
 	r.ok("no dead letter waits")
+	return err
+}
+
+func deadJobs(ctx context.Context, p *target, r *report) error {
+	jobs, err := p.standingJobs(ctx, p.limits.overdue)
+	for _, j := range jobs {
+		if j.Stopped != "" {
+			r.warn("job %s, a %s of %s's in inbox %s, was stopped at %s, with %d done: %s", j.ID, j.Kind, j.Actor, j.Inbox,
+				minute(j.Since), j.Done, j.Stopped)
+			continue
+		}
+		r.warn("job %s, a %s of %s's in inbox %s, stands since %s, with %d done", j.ID, j.Kind, j.Actor, j.Inbox,
+			minute(j.Since), j.Done)
+	}
+	r.ok("no job has stood for more than %s", p.limits.overdue)
 	return err
 }
 

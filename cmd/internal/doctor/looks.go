@@ -58,11 +58,11 @@ func (p *target) emptyIDs(ctx context.Context) (found []emptyID, err error) {
 
 // clashes are the conflicts of an inbox: copies under a known ID with another content.
 type clashes struct {
-	// Copies is how many there are, counted up to 20,000.
+	// Copies counts them, up to 20,000.
 	Copies int64
-	// Recent is how many of them came within a day.
+	// Recent counts those of them that came within a day.
 	Recent int64
-	// Worst is the ID with most of them, and WorstCopies how many it has.
+	// Worst is the ID with most of them, and WorstCopies their number.
 	Worst       uuid.UUID
 	WorstCopies int64
 }

@@ -6,11 +6,14 @@ import (
 )
 
 // stuck are an inbox's lanes that nobody works on, or that those who do don't survive. Each is counted up to 10,000.
+// Those that nobody works on with messages by HTTP are told apart: idle.
 type stuck struct {
-	// Overdue is how many are due for longer than was asked and not paused, and Since when the first of them was.
+	// Overdue counts those that are due for longer than was asked and not paused; Since is the time from which the
+	// first was due.
 	Overdue int64
 	Since   time.Time
-	// Deadly is how many were claimed at least three times since they last got anywhere, and Claims how often at most.
+	// Deadly counts those that were claimed at least three times since they last got anywhere; Claims is the most of
+	// one.
 	Deadly int64
 	Claims int
 }
@@ -19,7 +22,7 @@ const stuckSQL = `
 with overdue as (
 	select l.due_at
 	from firstseen.lanes l
-	where l.inbox = $1 and l.due_at < now() - make_interval(secs => $2)
+	where l.inbox = $1 and l."partition" is distinct from -1 and l.due_at < now() - make_interval(secs => $2)
 		and not exists (
 			select from firstseen.pauses p
 			where p.inbox = l.inbox and (p.kind = 'handler' and p.name = l.handler
@@ -61,12 +64,37 @@ func (p *target) waiting(ctx context.Context) ([]waiting, error) {
 	return query[waiting](ctx, p, waitingSQL, p.Inbox)
 }
 
-// publication is how far the dead letters of an inbox are published. Each is counted up to 10,000.
+// standingJob is one that has not ended and that nobody has worked on for some time, or a replay that an error has stopped.
+type standingJob struct {
+	ID, Kind, Actor, Inbox string
+	Since                  time.Time
+	Done                   int64
+	Stopped                string // by what
+}
+
+const standingJobsSQL = `
+select j.job_id::text, j.kind, j.actor, j.inbox, coalesce(j.worked_at, j.created_at) as since, j.done,
+	case j.state when 'paused' then j.error else '' end as stopped
+from firstseen.jobs j
+where j.finished_at is null and (j.kind = 'replay' and j.state = 'paused' and j.error is not null
+	or j.state <> 'paused' and coalesce(j.worked_at, j.created_at) < now() - make_interval(secs => $1)
+		and not (j.kind = 'replay' and exists ( -- its turn comes after that one
+			select from firstseen.jobs o
+			where o.inbox = j.inbox and o.kind = 'replay' and o.worked_at > now() - make_interval(secs => $1))))
+order by since
+limit 10`
+
+// standingJobs are the first of those of all inboxes: any process of the schema works on them.
+func (p *target) standingJobs(ctx context.Context, wait time.Duration) ([]standingJob, error) {
+	return query[standingJob](ctx, p, standingJobsSQL, wait.Seconds())
+}
+
+// publication tells how far the dead letters of an inbox are published. Each is counted up to 10,000.
 type publication struct {
-	// Waiting is how many have waited for longer than was asked, and Since when the first of them died.
+	// Waiting counts those that have waited for longer than was asked, and Since is the time at which the first died.
 	Waiting int64
 	Since   time.Time
-	// Refused is how many of the newest its broker never takes.
+	// Refused counts the newest ones that their broker never takes.
 	Refused int64
 }
 

@@ -13,16 +13,16 @@ import (
 
 // newest tells of the messages that the schema's inboxes processed last.
 type newest struct {
-	// Messages is how many of the inbox were looked at, and Since when the first of them was received.
+	// Messages counts those of the inbox that were looked at, and Since is the time at which the first was received.
 	Messages int64
 	Since    time.Time
-	// Untimed is how many of them have a timestamp that is no time of the years 1 to 9999.
+	// Untimed counts those of them with a timestamp that is no time of the years 1 to 9999.
 	Untimed int64
-	// Early is how many of them were produced after they were received, by more than a minute: by a clock that is
-	// wrong. Earliest is by how much at most.
+	// Early counts those of them that were produced after they were received, by more than a minute: by a clock that
+	// is wrong. Earliest is the most of one.
 	Early    int64
 	Earliest time.Duration
-	// Refused is how many messages came without a usable ID since then, by reason, counted up to Messages' limit.
+	// Refused counts the messages that came without a usable ID since then, by reason, up to Messages' limit.
 	Refused map[identity.Reason]int64
 }
 
@@ -50,7 +50,7 @@ group by d.reason`
 // newestFirst has the newest rows read through the primary keys of the inbox's days.
 var newestFirst = []string{"enable_seqscan", "enable_bitmapscan", "enable_sort"}
 
-// maxSeconds is what a duration can be: 292 years.
+// maxSeconds is the longest time.Duration: 292 years.
 const maxSeconds = float64(math.MaxInt64/time.Second - 1)
 
 // newest looks at the last messages of the schema, up to limit.
@@ -90,9 +90,9 @@ func (p *target) refused(ctx context.Context, tx pgx.Tx, since time.Time,
 
 // repeats tells how often the same content came under another ID.
 type repeats struct {
-	// Messages is how many were compared: of 32 bytes to 64 KiB, since smaller ones are often the same by right.
+	// Messages counts those that were compared: of 32 bytes to 64 KiB, since smaller ones are often the same by right.
 	Messages int64
-	// Repeated is how many of them had topic, key and value of an earlier one, and an ID of their own.
+	// Repeated counts those of them that had topic, key and value of an earlier one, and an ID of their own.
 	Repeated int64
 }
 
@@ -151,7 +151,7 @@ func (p *target) handlerAges(ctx context.Context, limit int) (found []handlerAge
 	return found, nil
 }
 
-// countedOfDefault is how many rows of the inbox's default partition are counted at most.
+// countedOfDefault caps the rows of the inbox's default partition that are counted.
 const countedOfDefault = 10_000
 
 // strayRows counts the messages in the inbox's default partition, up to 10,000: their day had no partition when they

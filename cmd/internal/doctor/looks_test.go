@@ -29,8 +29,12 @@ func TestLooksForTroubleScanNoLargeTable(t *testing.T) {
 			select n, $1, 0, md5(n::text)::uuid, 'orders', '' from generate_series(1, 10000) n`,
 		`insert into firstseen.lanes (scope_id, lane, due_at, inbox, handler, topic)
 			select scope_id, md5(n::text)::uuid, now(), inbox, handler, 'orders' from firstseen.scopes, generate_series(1, 10000) n where scope_id = $1`,
+		`insert into firstseen.idempotency (id, key_hash, tenant, scope, route, fingerprint, expires_at)
+			select sha256(n::text::bytea), sha256(n::text::bytea), '', '', $1::int::text, sha256(n::text::bytea), now() + n * interval '1 second' from generate_series(1, 10000) n`,
+		`insert into firstseen.enqueued (inbox, tenant, topic, message_id, request_hash, enqueued_by)
+			select s.inbox, '', 'orders', md5(n::text)::uuid, '', 'shop' from firstseen.scopes s, generate_series(1, 10000) n where s.scope_id = $1`,
 	} {
-		_, err := db.Pool.Exec(t.Context(), sql, scopes[0])
+		_, err := db.Pool.Exec(t.Context(), sql, scopes.IDs[0])
 		require.NoError(t, err)
 	}
 	_, err = db.Pool.Exec(t.Context(), `analyze`)
@@ -60,9 +64,23 @@ func TestLooksForTroubleScanNoLargeTable(t *testing.T) {
 	_, err = p.publication(ctx, time.Minute)
 	require.NoError(t, err)
 
+	_, err = p.expired(ctx, time.Minute)
+	require.NoError(t, err)
+	_, err = p.leftBehind(ctx, time.Minute, 1000)
+	require.NoError(t, err)
+	routes, err := p.freshKeys(ctx, 1000)
+	require.NoError(t, err)
+	require.EqualValues(t, 1000, routes[0].Requests)
+	_, err = p.sharedKeys(ctx, 10, 1000)
+	require.NoError(t, err)
+	_, err = p.idle(ctx, time.Minute)
+	require.NoError(t, err)
+	_, err = p.enqueued(ctx, time.Now().Add(-time.Hour), 1000)
+	require.NoError(t, err)
+
 	text := plans.String()
 	require.Regexp(t, `Index (Only )?Scan Backward using inbox_\d+_pkey`, text)
-	require.NotRegexp(t, `Seq Scan on (message_dedup|inbox_|dead_letters|conflicts)`, text)
+	require.NotRegexp(t, `Seq Scan on (message_dedup|inbox_|dead_letters|conflicts|idempotency|enqueued)`, text)
 	require.NotRegexp(t, `Sort Key: i\.received_at.*\n.*->  (Seq|Append)`, text)
 }
 
@@ -78,7 +96,7 @@ func TestTimestampsOfEarlierVersionsAreCounted(t *testing.T) {
 		"4713-01-01 00:00:00+00 BC", "294276-01-01 00:00:00.001+00"} {
 		_, err := db.Pool.Exec(t.Context(),
 			`insert into firstseen.inbox (scope_id, message_id, topic, seq, produced_at)
-			values ($1, gen_random_uuid(), 'orders', $2, $3::text::timestamptz)`, scopes[0], i, text)
+			values ($1, gen_random_uuid(), 'orders', $2, $3::text::timestamptz)`, scopes.IDs[0], i, text)
 		require.NoError(t, err)
 	}
 	p := newTarget(Case{Inbox: inbox, Timeout: time.Minute})

@@ -52,9 +52,9 @@ var schemaChecks = []Check{
 	{
 		Name: "schema.rights", About: "who consumes can't forget message IDs", needs: needsSchema, run: schemaRights,
 		Do: map[Level]string{
-			Warning: "Run the script of `firstseen migrate print --roles` again, and take the role out of those " +
+			Warning: "Run `firstseen migrate roles` again, and take the role out of those " +
 				"that own the schema or were granted more.",
-			Info: "Make the roles, `firstseen migrate print --roles`, and have the consumer " +
+			Info: "Make the roles, `firstseen migrate roles`, and have the consumer " +
 				"log in as a member of firstseen_consumer.",
 		},
 	},
@@ -62,15 +62,14 @@ var schemaChecks = []Check{
 		Name: "schema.login", About: "the config's login may do what a consumer must", needs: needsConfig | needsInbox,
 		run: schemaLogin,
 		Do: map[Level]string{
-			Fault: "Run `firstseen migrate print --roles | psql`, as after each upgrade, and grant the login " +
+			Fault: "Run `firstseen migrate roles`, as after each upgrade, and grant the login " +
 				"firstseen_consumer. Until then no consumer starts.",
 		},
 	},
 }
 
 func schemaVersion(ctx context.Context, p *target, r *report) error {
-	found, err := one[struct{ Version int64 }](ctx, p,
-		`select coalesce(max(version_id) filter (where is_applied), 0) from firstseen.`+migrations.VersionTable)
+	found, err := one[struct{ Version int64 }](ctx, p, migrations.VersionSQL)
 	switch need := migrations.Latest(); {
 	case failure.NoTable(err):
 		r.fault("the schema %s is not there", p.Schema)
@@ -222,10 +221,10 @@ func schemaRights(ctx context.Context, p *target, r *report) error {
 	}
 	missing, err := texts(ctx, p,
 		`select w.role from (values ('firstseen_owner'), ('firstseen_consumer'), ('firstseen_operator'),
-		('firstseen_retention')) w (role) where not exists (select from pg_roles where rolname = w.role)`)
+		('firstseen_retention'), ('firstseen_sender')) w (role) where not exists (select from pg_roles where rolname = w.role)`)
 	if len(missing) > 0 {
-		r.info("of the four roles these are not there: %s; who consumes or cleans up logs in as who owns the IDs",
-			strings.Join(missing, ", "))
+		r.info("of the five roles these are not there: %s; who consumes, cleans up or adds to the outbox logs in as "+
+			"who owns the IDs", strings.Join(missing, ", "))
 	}
 	r.ok("no role that consumes may forget an ID")
 	return err

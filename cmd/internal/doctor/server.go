@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/firstseen/firstseen/dedup/failure"
+	"github.com/firstseen/firstseen/migrations/dial"
 )
 
 var serverChecks = []Check{
@@ -78,7 +79,7 @@ func postgresReachable(ctx context.Context, p *target, r *report) error {
 	}
 	begun := p.now()
 	if err := p.connect(ctx); err != nil {
-		r.fault("%s", explained(err))
+		r.fault("%s", explained(dial.Advise(err)))
 		return nil
 	}
 	r.ok("it answered within %s", p.now().Sub(begun).Round(time.Millisecond))
@@ -208,7 +209,7 @@ func postgresConnections(ctx context.Context, p *target, r *report) error {
 	return nil
 }
 
-// wantsConnections is what one process of the config opens at most.
+// wantsConnections is the most that one process of the config opens.
 func (p *target) wantsConnections() int {
 	const usual = 8
 	if p.Config == nil || p.Config.Postgres.MaxConnections <= 0 {
@@ -217,7 +218,7 @@ func (p *target) wantsConnections() int {
 	return p.Config.Postgres.MaxConnections
 }
 
-// pooled is what was found about a pooler.
+// pooled describes a pooler.
 type pooled struct {
 	between bool // something answers in the server's place
 	shared  bool // two clients were given one connection of the server: it pools by transaction

@@ -129,7 +129,7 @@ func settingSynchronous(ctx context.Context, p *target, r *report) error {
 	}, "synchronous_commit")
 }
 
-// handlerLimit is how long a handler's call may take.
+// handlerLimit bounds a handler's call.
 func (p *target) handlerLimit() time.Duration {
 	if p.Config != nil && p.Config.Timeouts.Handler > 0 {
 		return p.Config.Timeouts.Handler

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,14 +15,16 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/cluster"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
+	"github.com/firstseen/firstseen/dedup/wait"
 	"github.com/firstseen/firstseen/migrations"
 	"github.com/firstseen/firstseen/migrations/dial"
 )
 
-// Case is what is to be checked.
+// Case names what to check.
 type Case struct {
 	// Config is the config of `firstseen run`; nil where there is none. ConfigFile is where it was read from, and
 	// ConfigErr what is wrong with it: what it does say is used all the same.
@@ -54,6 +57,10 @@ type limits struct {
 	dead            time.Duration // how long a dead letter may wait
 	pause           time.Duration // between two looks at what should move
 	renamed         time.Duration // how long a new handler or inbox is new
+	unswept         time.Duration // how long an answer to an HTTP request may have been expired
+	enqueued        time.Duration // how old messages by HTTP are that are worth a word
+	unsent          int64         // messages of a topic that wait in the outbox
+	outboxBytes     int64         // size of the outbox from which on it says something
 	sample          int           // messages that are looked at
 }
 
@@ -61,7 +68,8 @@ var usual = limits{
 	openTransaction: 15 * time.Minute, lockWait: 20 * time.Second, prepared: 5 * time.Minute, slotBytes: 1 << 30,
 	frozenShare: 1.5, frozenAge: 1_500_000_000,
 	deadRows: 100_000, indexRows: 100_000, skew: 2 * time.Second, overdue: 10 * time.Minute, parked: 24 * time.Hour,
-	dead: 7 * 24 * time.Hour, pause: 3 * time.Second, renamed: 7 * 24 * time.Hour, sample: 10_000,
+	dead: 7 * 24 * time.Hour, pause: 3 * time.Second, renamed: 7 * 24 * time.Hour, unswept: 2 * time.Hour,
+	enqueued: 90 * 24 * time.Hour, unsent: 1000, outboxBytes: 256 << 20, sample: 10_000,
 }
 
 // target is a case at work: its connections, and what was asked already.
@@ -70,7 +78,7 @@ type target struct {
 	limits limits
 	now    func() time.Time
 	// wait passes the time between two looks.
-	wait func(ctx context.Context, d time.Duration)
+	wait func(ctx context.Context, d time.Duration) bool
 	// major stands for the server's version in tests; 0: it is the server's own.
 	major int
 
@@ -83,11 +91,13 @@ type target struct {
 
 	inbox    *operate.Inbox
 	inboxErr error
+	sent     *operate.Inbox // the outbox's; nil: not opened
 
 	cluster    *cluster.Cluster
 	clusterErr error
 	settings   *cluster.Settings
-	topics     []cluster.TopicFacts
+	read       []string             // the topics that are read, once they are known
+	topics     []cluster.TopicFacts // of these, and of the dead letter topic
 }
 
 func newTarget(c Case) *target {
@@ -97,14 +107,7 @@ func newTarget(c Case) *target {
 	if c.Schema == "" {
 		c.Schema = migrations.DefaultSchema
 	}
-	return &target{Case: c, limits: usual, now: time.Now, wait: func(ctx context.Context, d time.Duration) {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-	}}
+	return &target{Case: c, limits: usual, now: time.Now, wait: wait.Sleep}
 }
 
 func (p *target) close() {
@@ -137,12 +140,20 @@ func (p *target) provide(ctx context.Context, n need) error {
 		}
 	}
 	if n&needsKafka != 0 {
+		if p.withoutKafka() {
+			return errNoKafka
+		}
 		if err := p.join(ctx); err != nil {
 			return fmt.Errorf("kafka is not reached, see kafka.reachable")
 		}
 	}
 	return nil
 }
+
+// errNoKafka says that there is nothing to look at in Kafka.
+var errNoKafka = errors.New("nothing is read from Kafka, and nothing sent to it")
+
+func (p *target) withoutKafka() bool { return len(p.Config.Kafka.Brokers) == 0 }
 
 // connect opens the pool and has the server answer.
 func (p *target) connect(ctx context.Context) error {
@@ -208,6 +219,9 @@ func (p *target) attach(ctx context.Context) error {
 
 func (p *target) onlyInbox(ctx context.Context) (string, error) {
 	inboxes, err := dedup.Inboxes(ctx, p.pool, p.Schema)
+	if at := slices.Index(inboxes, dedup.OutboxInbox); at >= 0 && len(inboxes) > 1 {
+		inboxes = slices.Delete(inboxes, at, at+1)
+	}
 	switch {
 	case err != nil:
 		return "", err
@@ -230,17 +244,38 @@ func (p *target) join(ctx context.Context) error {
 			return err
 		}
 		conf.RequestTimeout = p.Timeout * 8 / 10
-		p.cluster, err = cluster.New(cluster.Config{Connection: conf.Connection, Logger: conf.Logger})
+		p.cluster, err = cluster.New(cluster.Config{Connection: conf.Connection, Home: conf.Home, Logger: conf.Logger})
 		if err != nil {
 			return err
 		}
-		found, err := p.cluster.Settings(ctx)
+		found, err := p.askSettings(ctx, conf.Connection)
 		if err == nil {
 			p.settings = &found
 		}
 		return err
 	}()
 	return p.clusterErr
+}
+
+// askSettings asks the cluster, and beside that what keeps this client from it: that is known sooner, and says more.
+func (p *target) askSettings(ctx context.Context, by consumer.Connection) (cluster.Settings, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var why error
+	var sure bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if why, sure = by.Unreached(ctx); sure {
+			cancel()
+		}
+	}()
+	found, err := p.cluster.Settings(ctx)
+	<-done
+	if sure || err != nil && why != nil {
+		return found, why
+	}
+	return found, err
 }
 
 // look reads in one transaction, in which each statement has the time that ctx leaves.

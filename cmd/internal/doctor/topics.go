@@ -16,7 +16,11 @@ var topicChecks = []Check{
 		Name: "kafka.topics", About: "the topics exist, and the cluster's ACLs show them", needs: needsKafka,
 		run: topicsExist,
 		Do: map[Level]string{Fault: "Create the topic, or correct its name in the config; firstseen creates none. " +
-			"Where it is denied allow Read and Describe on it by an ACL. The other topics are read all the same."},
+			"Where it is denied allow Read and Describe on it by an ACL. The other topics are read all the same.",
+			Warning: "Nothing, where such topics are still to come; else correct the pattern, which has to match a name from " +
+				"its first to its last character. Topics that an ACL hides from this client match none.",
+			Info: "Nothing, where that is meant: a topic belongs to the first of the config's patterns that matches it, and to " +
+				"none where its name is given."},
 	},
 	{
 		Name: "kafka.recreated", About: "the topics are those that the positions were set in",
@@ -74,11 +78,19 @@ var topicChecks = []Check{
 }
 
 func topicsExist(ctx context.Context, p *target, r *report) error {
-	facts, err := p.facts(ctx)
+	names, err := p.topicNames(ctx)
 	if err != nil {
 		return err
 	}
-	for _, f := range facts[:len(p.Config.Topics)] {
+	p.patternsMatch(names, r)
+	if len(names) == 0 {
+		return nil
+	}
+	facts, err := p.readFacts(ctx)
+	if err != nil {
+		return err
+	}
+	for _, f := range facts {
 		switch {
 		case f.Missing:
 			r.fault("the topic %s does not exist", f.Name)
@@ -86,8 +98,30 @@ func topicsExist(ctx context.Context, p *target, r *report) error {
 			r.fault("the brokers deny the topic %s to this client", f.Name)
 		}
 	}
-	r.ok("topics found: %d", len(p.Config.Topics))
+	r.ok("topics found: %d", len(facts))
 	return nil
+}
+
+// patternsMatch finds patterns that match nothing, and topics that several of them match.
+func (p *target) patternsMatch(names []string, r *report) {
+	matched := map[string]bool{}
+	for _, name := range names {
+		several := p.Config.Several(name)
+		if several != nil {
+			r.info("the topic %s matches %s: the first has it", name, strings.Join(several, " and "))
+		}
+		for _, pattern := range several {
+			matched[pattern] = true
+		}
+		if t, is := p.Config.TopicOf(name); is {
+			matched[t.Pattern] = true
+		}
+	}
+	for _, pattern := range p.Config.Patterns() {
+		if !matched[pattern] {
+			r.warn("no topic is read by the pattern %s", pattern)
+		}
+	}
 }
 
 func topicsRecreated(ctx context.Context, p *target, r *report) error {
@@ -204,13 +238,9 @@ func forHowLong(f cluster.TopicFacts) string {
 }
 
 func (p *target) handlersOf(topic string) (names []string) {
-	for _, t := range p.Config.Topics {
-		if t.Name != topic {
-			continue
-		}
-		for _, h := range t.Handlers {
-			names = append(names, h.Name)
-		}
+	t, _ := p.Config.TopicOf(topic)
+	for _, h := range t.Handlers {
+		names = append(names, h.Name)
 	}
 	return names
 }

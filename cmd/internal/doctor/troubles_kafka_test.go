@@ -25,12 +25,23 @@ func (l *lab) theGroup(name string, committed, position int64) {
 
 // meanwhile has something happen while the check waits.
 func (l *lab) meanwhile(do func()) {
-	l.target = func(p *target) { p.wait = func(context.Context, time.Duration) { do() } }
+	l.target = func(p *target) { p.wait = func(context.Context, time.Duration) bool { do(); return true } }
 }
 
 // topicAs is a trouble of a topic's settings.
 func topicAs(level Level, seen string, replicas int16, configs ...string) trouble {
 	return trouble{level, seen, func(l *lab) { l.own(replicas, configs...) }}
+}
+
+// byPatterns has the topics be those that patterns match, with the handlers that the first one has.
+func byPatterns(patterns ...string) func(*config.Config) {
+	return func(c *config.Config) {
+		of := c.Topics[0].Handlers
+		c.Topics = nil
+		for _, pattern := range patterns {
+			c.Topics = append(c.Topics, config.Topic{Pattern: pattern, Handlers: of})
+		}
+	}
 }
 
 func keepIDs(d time.Duration) func(*config.Config) {
@@ -60,6 +71,8 @@ func cutOffAt(fake *kfake.Cluster, end int64) {
 var kafkaTroubles = map[string][]trouble{
 	"kafka.reachable": {configured(Fault, `connection refused`,
 		func(c *config.Config) { c.Kafka.Brokers = config.List{"127.0.0.1:1"} }).within(time.Second)},
+	"registry.reachable": {configured(Fault, `connection refused`,
+		func(c *config.Config) { c.Registry.URL = "http://127.0.0.1:1" }).within(10 * time.Second)},
 	"kafka.version": {
 		{Fault, `seem to be v2.0; firstseen needs 2.1`, func(l *lab) {
 			speaks(l.ownWith(3, nil, kfake.MaxVersions(kversion.V2_0_0())).Cluster, kversion.V2_0_0())
@@ -72,6 +85,8 @@ var kafkaTroubles = map[string][]trouble{
 	"kafka.topics": {
 		configured(Fault, `topic nowhere does not exist`, func(c *config.Config) { c.Topics[0].Name = "nowhere" }),
 		{Fault, `brokers deny the topic orders to this client`, func(l *lab) { l.deny() }},
+		configured(Warning, `no topic is read by the pattern none`, byPatterns("none")),
+		configured(Info, `topic orders matches or.* and .*: the first has it`, byPatterns("or.*", ".*")),
 	},
 	"kafka.recreated": {table(Fault,
 		`topic orders was deleted and created again: it was 00000000-0000-0000-0000-000000000001`,

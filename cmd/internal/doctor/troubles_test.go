@@ -26,7 +26,7 @@ import (
 var troubles = func() map[string][]trouble {
 	all := map[string][]trouble{}
 	for _, some := range []map[string][]trouble{configTroubles, serverTroubles, settingTroubles,
-		storedTroubles, runningTroubles, kafkaTroubles} {
+		storedTroubles, runningTroubles, httpTroubles, outboxTroubles, kafkaTroubles, shardTroubles} {
 		maps.Copy(all, some)
 	}
 	return all
@@ -160,7 +160,7 @@ func (l *lab) waitForALock() {
 		var waits int
 		return l.db.Pool.QueryRow(l.t.Context(), `select count(*) from pg_locks where not granted`).
 			Scan(&waits) == nil && waits > 0
-	}, 30*time.Second, 10*time.Millisecond)
+	}, 3*time.Minute, 10*time.Millisecond)
 }
 
 // asConsumer has the config log in as a role, and the doctor as the superuser.
@@ -225,6 +225,10 @@ var settingTroubles = map[string][]trouble{
 			`idle_in_transaction_session_timeout is 1m0s for the role postgres, and a handler may take 5m0s`,
 			"idle_in_transaction_session_timeout", "1min"),
 		roleSetting(Warning, `statement_timeout is 250ms`, "statement_timeout", "250ms"),
+		roleSetting(Warning, `transaction_timeout is 4m0s for the role postgres, and a handler may take 5m0s`,
+			"transaction_timeout", "4min"),
+		roleSetting(Warning, `transaction_timeout is 5m0s for the role postgres, and a handler may take 6m0s`,
+			"transaction_timeout", "5min").with(func(c *config.Config) { c.Timeouts.Handler = 6 * time.Minute }),
 		roleSetting(Info, `lock_timeout is 2s`, "lock_timeout", "2s"),
 	},
 	"settings.plans": {
@@ -295,6 +299,9 @@ var runningTroubles = map[string][]trouble{
 	"handlers.functions": {
 		table(Fault, `handler book of topic orders: function book: there is none of that name`,
 			`drop function book`, createBook),
+		table(Fault, `handler book of topic orders: function book: found public.book\(m text\); want one argument of type firstseen.message`,
+			`drop function book; create function book(m text) returns void language sql as ''`,
+			`drop function book; `+createBook),
 		{Fault, `handler book of topic orders: function book: found public.book.*, which this role may not execute`,
 			func(l *lab) {
 				l.sql(`create role payments login; revoke execute on function book from public`)
@@ -393,6 +400,8 @@ var storedTroubles = map[string][]trouble{
 			`alter role x rename to firstseen_operator`),
 		table(Info, `not there: firstseen_retention;`, `alter role firstseen_retention rename to x`,
 			`alter role x rename to firstseen_retention`),
+		table(Info, `of the five roles these are not there: firstseen_sender;`,
+			`alter role firstseen_sender rename to x`, `alter role x rename to firstseen_sender`),
 	},
 	"schema.login": {
 		{Fault, `the role payments lacks: select on pauses`, func(l *lab) {
@@ -482,6 +491,14 @@ var storedTroubles = map[string][]trouble{
 		dead(Warning, `handler book: 1000 dead letters wait`, "permanent", "0", "null", 1000),
 		dead(Info, `handler book: 1 dead letters wait`, "permanent", "0", "null", 1),
 	},
+	"dead.jobs": {table(Warning, `, a discard of ann's in inbox shop, stands since .*, with 7 done`,
+		`insert into firstseen.jobs (job_id, inbox, kind, moment, fixed_at, expected, expected_more, actor, why, created_at, worked_at, done)
+			values (gen_random_uuid(), 'shop', 'discard', pg_current_snapshot(), now(), 9, false, 'ann', 'spam', now() - interval '2 hours',
+				now() - interval '1 hour', 7)`, `delete from firstseen.jobs`),
+		table(Warning, `, a replay of ann's in inbox shop, was stopped at .*, with 7 done: messages are gone`,
+			`insert into firstseen.jobs (job_id, inbox, kind, state, moment, fixed_at, expected, expected_more, actor, why, worked_at, done, error)
+			values (gen_random_uuid(), 'shop', 'replay', 'paused', pg_current_snapshot(), now(), 9, false, 'ann', 'lost', now(), 7,
+				'messages are gone')`, `delete from firstseen.jobs`)},
 	"dead.unpublished": {
 		dead(Warning, `2 dead letters are not in dead yet`, "permanent", "1 hour", "null", 2).with(toDeadTopic),
 		dead(Info, `2 dead letters were refused by the broker`,

@@ -15,8 +15,8 @@ import (
 
 const otlpPrefix = "OTEL_EXPORTER_OTLP_"
 
-// checks are for what the SDK only logs, with its value, and then does without. Their errors show no value: it may be
-// a secret in the wrong place.
+// checks catch what the SDK only logs, with its value, and then does without. Their errors show no value: it may be a
+// secret in the wrong place.
 var checks = []struct {
 	variable string
 	check    func(value string) error

@@ -77,7 +77,9 @@ func metricsPage(t *testing.T) string {
 	for _, s := range catalogue(t) {
 		if s.Part != part {
 			part = s.Part
-			fmt.Fprintf(&page, "\n## %s\n\n| name | type | unit | labels | meaning |\n|---|---|---|---|---|\n", part)
+			require.Contains(t, instruments.MadeBy, part)
+			fmt.Fprintf(&page, "\n## %s\n\nMade by %s.\n\n| name | type | unit | labels | meaning |\n|---|---|---|---|---|\n",
+				part, instruments.MadeBy[part])
 		}
 		fmt.Fprintf(&page, "| `%s` | %s | %s | %s | %s |\n",
 			s.name, s.Kind, s.Unit, strings.Join(shorten(s.labels), ", "), s.About)
@@ -90,17 +92,21 @@ const metricsIntro = `# Metrics
 Written by a test from ` + "`dedup/instruments`" + `: ` + "`FIRSTSEEN_UPDATE_GOLDEN=1 go test ./cmd/internal/telemetry -run Metrics`" + `.
 
 ` + "`firstseen run`" + ` shows these at /metrics where http.listen is set, and sends them to an OpenTelemetry collector where
-OTEL_EXPORTER_OTLP_ENDPOINT says where one is. Names are as Prometheus shows them; those that begin with messaging_ are of
-OpenTelemetry's semantic conventions 1.43.0 (in OpenTelemetry: dots for underscores, no unit and no _total at the end). A
-histogram has _bucket, _sum and _count.
+OTEL_EXPORTER_OTLP_ENDPOINT says where one is. A program with handlers of its own has the same ones of OpenTelemetry's global
+MeterProvider, or of the MeterProvider of each config, from the packages that each part names: it sets one up, and shows or
+sends what that has. With package consumer/service it has all of them, and every alert of [alerts.yaml](alerts.yaml) is as
+good for it; go_* and process_* come from its Prometheus registry.
+
+Names are as Prometheus shows them, where OpenTelemetry's exporter adds units and _total, and no scope; those that begin with
+messaging_ are of OpenTelemetry's semantic conventions 1.43.0 (in OpenTelemetry: dots for underscores, no unit and no _total at
+the end). A histogram has _bucket, _sum and _count.
 
 Labels are written short here: topic is messaging_destination_name, partition messaging_destination_partition_id, group
 messaging_consumer_group_name, operation messaging_operation_name, type messaging_operation_type, system messaging_system;
 handler, outcome, reason, state, table and figure begin with firstseen_. No label holds a key, an ID or an error's text.
 
 What is counted is this process' alone: add the processes up. What lies in Postgres every process sees the same of: take one
-(max). Counters begin at 0 with the process. Beside these there are go_*, process_*, target_info, and firstseen_build_info
-with the version.
+(max). Counters begin at 0 with the process. Beside these there are go_*, process_* and target_info.
 `
 
 // shorten writes labels as the page does.

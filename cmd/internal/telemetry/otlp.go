@@ -15,7 +15,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// environ is what the environment asks for. All else in it the SDK reads by itself.
+// environ has what the environment asks for. All else in it the SDK reads by itself.
 type environ struct {
 	disabled        bool // OTEL_SDK_DISABLED
 	metrics, traces bool // by OTLP
@@ -59,7 +59,7 @@ func exports(signal string) (bool, error) {
 	return true, nil
 }
 
-// otlp is what a variable of OTLP says for a signal, or else for all.
+// otlp is the value of a variable of OTLP for a signal, or else for all.
 func otlp(signal, what string) string {
 	return cmp.Or(variable(otlpPrefix+signal+"_"+what), variable(otlpPrefix+what))
 }

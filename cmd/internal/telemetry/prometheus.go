@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,19 +19,10 @@ type registerer interface {
 	prometheus.Gatherer
 }
 
-// buildInfo is the metric that says which build this is.
-const buildInfo = "firstseen_build_info"
-
-// newRegistry has what does not come by OpenTelemetry: Go's runtime, the process, the build.
-func newRegistry(cfg Config) registerer {
+// newRegistry has what does not come by OpenTelemetry: Go's runtime and the process.
+func newRegistry() registerer {
 	r := prometheus.NewRegistry()
-	build := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: buildInfo, Help: "1; its labels say which build this is.",
-		ConstLabels: prometheus.Labels{"version": cfg.Version, "revision": cfg.Revision,
-			"goversion": runtime.Version()},
-	}, func() float64 { return 1 })
-	r.MustRegister(collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build)
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
 

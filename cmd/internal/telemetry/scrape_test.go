@@ -23,13 +23,14 @@ import (
 
 	"github.com/firstseen/firstseen/consumer"
 	"github.com/firstseen/firstseen/consumer/consumertest"
+	"github.com/firstseen/firstseen/consumer/service"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/deduptest"
 	"github.com/firstseen/firstseen/dedup/idempotency"
 	"github.com/firstseen/firstseen/dedup/idempotency/idempotencytest"
 	"github.com/firstseen/firstseen/dedup/instruments"
-	"github.com/firstseen/firstseen/dedup/operate"
 	"github.com/firstseen/firstseen/handlers"
+	"github.com/firstseen/firstseen/handlers/ingress"
 )
 
 // made notes the instruments that are made.
@@ -47,6 +48,16 @@ func (m *made) note(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.names[name] = true
+}
+
+// during runs f beside something that lasts until its context ends.
+func during(run func(context.Context), f func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); run(ctx) }()
+	f()
+	cancel()
+	<-done
 }
 
 type meter struct {
@@ -77,7 +88,8 @@ func (m meter) Float64ObservableCounter(name string, options ...metric.Float64Ob
 	return m.Meter.Float64ObservableCounter(name, options...)
 }
 
-// program is what `firstseen run` measures: a consumer with one handler, on an embedded broker and a real Postgres.
+// program is one with a handler of its own, and what is around it in `firstseen run`: on an embedded broker and a real
+// Postgres.
 type program struct {
 	*Telemetry
 	made  *made
@@ -111,7 +123,8 @@ func run(t *testing.T, records []*kgo.Record, done func(handlers.Totals) bool) (
 	t.Cleanup(started.Stop)
 	p := &program{Telemetry: started, made: &made{MeterProvider: started.MeterProvider, names: map[string]bool{}}}
 	var err error
-	p.store, err = dedup.Open(context.Background(), deduptest.New(t).Pool, dedup.Config{Inbox: group})
+	db := deduptest.New(t)
+	p.store, err = dedup.Open(context.Background(), db.Pool, dedup.Config{Inbox: group})
 	require.NoError(t, err)
 	var registry handlers.Registry
 	require.NoError(t, registry.Add(handlers.Registration{Name: "book", Topics: []string{topic}, Handler: failing(),
@@ -125,22 +138,25 @@ func run(t *testing.T, records []*kgo.Record, done func(handlers.Totals) bool) (
 		Logger: quiet, MeterProvider: p.made,
 		CommitInterval: 50 * time.Millisecond, FetchWait: 50 * time.Millisecond}, processor)
 	require.NoError(t, err)
-	gauges := NewGauges(GaugesConfig{Inbox: operate.Of(p.store),
-		Window:   NewWindow(func() time.Duration { return time.Minute }, processor.Totals),
-		Capacity: func() int64 { return 1 << 40 }, MeterProvider: p.made, Logger: quiet})
-	gauges.backlog.every = 50 * time.Millisecond
+	around, err := service.New(service.Config{Group: group, Pool: db.Pool, Version: "v1.2.3", Revision: "abc",
+		Settings: service.Settings{Capacity: 1 << 40}, Poll: 50 * time.Millisecond, Logger: quiet, MeterProvider: p.made})
+	require.NoError(t, err)
+	defer around.Start(t.Context())()
+	parts := service.PartsOf(c, processor)
+	parts.Relayed = relayed(t, db)
+	around.Attach(parts)
 	sendTwice(t, p.made)
+	postAsNobody(t, processor, p.made)
 	var s scraped
-	during(gauges.Run, func() {
-		during(func(ctx context.Context) { _ = c.Run(ctx) }, func() {
-			require.Eventually(t, func() bool { return done(processor.Totals()) }, 30*time.Second, 10*time.Millisecond)
-			require.Eventually(t, func() bool {
-				s = p.scraped()
-				dead := float64(processor.Totals().Dead)
-				return s.sum("firstseen_dead_letters_unresolved") == dead && s.sum("firstseen_backlog") == 0 &&
-					s.sum("firstseen_table_rows") > 0 && s.sum("firstseen_lag") == 0
-			}, 30*time.Second, 10*time.Millisecond)
-		})
+	during(func(ctx context.Context) { _ = c.Run(ctx) }, func() {
+		require.Eventually(t, func() bool { return done(processor.Totals()) }, 3*time.Minute, 10*time.Millisecond)
+		require.Eventually(t, func() bool {
+			s = p.scraped()
+			dead := float64(processor.Totals().Dead)
+			return s.sum("firstseen_dead_letters_unresolved") == dead && s.sum("firstseen_backlog") == 0 &&
+				s.sum("firstseen_table_rows") > 0 && s.sum("firstseen_lag") == 0 &&
+				s.sum("firstseen_outbox_backlog") > 0
+		}, 3*time.Minute, 10*time.Millisecond)
 	})
 	return p, s
 }
@@ -157,6 +173,16 @@ func sendTwice(t *testing.T, to metric.MeterProvider) {
 		r.Header.Set(idempotency.Header, "k")
 		mux.ServeHTTP(httptest.NewRecorder(), r)
 	}
+}
+
+// postAsNobody has a request to the ingress refused.
+func postAsNobody(t *testing.T, p *handlers.Processor, to metric.MeterProvider) {
+	h, err := ingress.New(ingress.Config{Processor: p, Topics: map[string]ingress.Topic{topic: {}},
+		Caller:        func(*http.Request) (ingress.Caller, error) { return ingress.Caller{}, nil },
+		Logger:        slog.New(slog.DiscardHandler),
+		MeterProvider: to})
+	require.NoError(t, err)
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/v1/topics/orders/messages", nil))
 }
 
 // scraped are the lines of an answer.
@@ -201,6 +227,7 @@ func TestScrapeTellsWhatHappened(t *testing.T) {
 		return now.Handled == good+once && now.Dead == never+nameless && now.Duplicates == copies
 	})
 	for metric, want := range map[string]float64{
+		`firstseen_build_info version="v1.2.3" revision="abc" goversion="go`:                                                   1,
 		`messaging_client_consumed_messages_total messaging_destination_name="orders" messaging_consumer_group_name="billing"`: float64(len(rs)),
 		`firstseen_batch_size_sum`: float64(len(rs)),
 		`firstseen_messages_total firstseen_handler="book" firstseen_outcome="new"`: good,
@@ -226,18 +253,49 @@ func TestScrapeTellsWhatHappened(t *testing.T) {
 		`firstseen_consumer_state`:                             1,
 		`firstseen_consumer_state firstseen_state="consuming"`: 1,
 		`firstseen_buffer_limit_bytes`:                         consumer.DefaultBufferBytes,
-		`firstseen_idempotency_requests_total http_route="/orders" firstseen_outcome="miss"`: 1,
-		`firstseen_idempotency_requests_total http_route="/orders" firstseen_outcome="hit"`:  1,
+		`firstseen_idempotency_requests_total http_route="/orders" firstseen_outcome="miss"`:               1,
+		`firstseen_idempotency_requests_total http_route="/orders" firstseen_outcome="hit"`:                1,
+		`firstseen_ingress_requests_total http_response_status_code="401" firstseen_reason="unauthorized"`: 1,
+
+		`firstseen_outbox_backlog firstseen_state="pending"`:                         4,
+		`firstseen_outbox_backlog messaging_destination_name="later"`:                2,
+		`firstseen_outbox_backlog messaging_destination_name="sick"`:                 3,
+		`firstseen_outbox_backlog firstseen_state="failed"`:                          1,
+		`firstseen_outbox_delayed`:                                                   1,
+		`firstseen_outbox_dead_letters_unresolved messaging_destination_name="dead"`: 2,
+		`firstseen_outbox_dead_letters_unresolved`:                                   2,
+		`firstseen_outbox_failure_ratio`:                                             0.3,
+		`firstseen_outbox_backlog_age_seconds messaging_destination_name="sent"`:     0,
 	} {
 		name, labels, _ := strings.Cut(metric, " ")
 		require.InDelta(t, want, s.sum(name, strings.Fields(labels)...), 0, metric)
 	}
 	require.InDelta(t, float64(once+never)/float64(once+never+good+once), s.sum("firstseen_failure_ratio"), 1e-9)
 	require.Positive(t, s.sum("firstseen_throughput_per_second"))
+	require.Positive(t, s.sum("firstseen_outbox_throughput_per_second"))
+	require.InDelta(t, time.Hour.Seconds(), s.sum("firstseen_outbox_backlog_age_seconds", `="later"`), 60)
 	require.Positive(t, s.sum("firstseen_table_size_bytes", `firstseen_table="message_dedup"`))
 	require.Positive(t, s.sum("firstseen_disk_usage_bytes"))
 	require.Positive(t, s.sum("firstseen_handler_duration_seconds_count", `firstseen_outcome="failed"`))
 	requireCatalogued(t, p, s)
+}
+
+// An alert that no program with handlers of its own can set off is none for it, and one for something that is absent
+// would always be set off.
+func TestAlertsAreAboutWhatAProgramWithHandlersOfItsOwnShows(t *testing.T) {
+	p, s := run(t, []*kgo.Record{{Topic: topic, Value: []byte("fine")}}, func(now handlers.Totals) bool {
+		return now.Dead == 1 // it has no ID
+	})
+	metrics, labels := vocabulary(t)
+	for _, rule := range alerts(t) {
+		for _, name := range requireKnown(t, rule.Expr, metrics, labels) {
+			i := slices.IndexFunc(catalogue(t), func(c shown) bool { return strings.HasPrefix(name, c.name) })
+			require.True(t, p.made.names[catalogue(t)[i].Name], "%s asks for %s", rule.Alert, name)
+			if strings.Contains(rule.Expr, "absent(") {
+				require.Positive(t, s.sum(name), "%s is set off", rule.Alert)
+			}
+		}
+	}
 }
 
 // requireCatalogued checks that all instruments were made and no other, and that nothing has a label that the

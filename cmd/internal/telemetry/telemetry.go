@@ -1,15 +1,13 @@
 // Package telemetry sends out what the program measures and traces. Metrics are there for Prometheus to fetch
 // ([Telemetry.Handler]); metrics and traces go to an OpenTelemetry collector as well where the environment names one.
-// What is measured says package dedup/instruments; here are the SDK, what is known of Postgres only by asking
-// ([Gauges]), and the [Window] that health looks at.
+// What is measured says package dedup/instruments; here is the SDK.
 //
 // The environment is OpenTelemetry's: OTEL_EXPORTER_OTLP_ENDPOINT and its like (OTLP over HTTP), OTEL_SERVICE_NAME,
 // OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER, OTEL_TRACES_EXPORTER and OTEL_METRICS_EXPORTER (otlp or none),
 // OTEL_METRIC_EXPORT_INTERVAL, OTEL_BSP_*, OTEL_SDK_DISABLED. A collector that does not answer costs nothing but what
 // it would have been told.
 //
-// Files in reading order: telemetry.go, environ.go, prometheus.go, otlp.go, gauges.go (and what is polled for them),
-// window.go, logs.go.
+// Files in reading order: telemetry.go, environ.go, prometheus.go, otlp.go, logs.go.
 package telemetry
 
 import (
@@ -35,8 +33,8 @@ import (
 
 // Config says who is measured.
 type Config struct {
-	// Version and Revision are the program's.
-	Version, Revision string
+	// Version is the program's.
+	Version string
 	// Logger hears of a collector that can't be reached. Default slog.Default().
 	Logger *slog.Logger
 }
@@ -54,7 +52,7 @@ type Telemetry struct {
 	patience time.Duration // of Stop
 }
 
-// most is how many series one instrument may have: a lag for each partition, say. Beyond it they are added up.
+// most caps the series of one instrument: a lag for each partition, say. Beyond it they are added up.
 const most = 20_000
 
 // Start sets everything up, as the environment says. It connects to nothing and waits for nothing. Its errors are
@@ -71,7 +69,7 @@ func Start(ctx context.Context, cfg Config) (*Telemetry, error) {
 	otel.SetErrorHandler(newThrottledErrors(cfg.Logger))
 	t := &Telemetry{MeterProvider: metricnoop.NewMeterProvider(), TracerProvider: tracenoop.NewTracerProvider(),
 		log: cfg.Logger, patience: stopLimit}
-	registry := newRegistry(cfg)
+	registry := newRegistry()
 	t.Handler = handler(registry, cfg.Logger)
 	if !env.disabled {
 		about, err := about(ctx, cfg)
@@ -88,7 +86,7 @@ func Start(ctx context.Context, cfg Config) (*Telemetry, error) {
 	return t, nil
 }
 
-// about is what is said of this process with all that is sent.
+// about describes this process in all that is sent.
 func about(ctx context.Context, cfg Config) (*resource.Resource, error) {
 	r, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithHost(),
 		resource.WithAttributes(semconv.ServiceName("firstseen"), semconv.ServiceVersion(cfg.Version),

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -26,7 +27,7 @@ func begin(t *testing.T, environ ...string) (*Telemetry, *bytes.Buffer) {
 	}
 	out := &bytes.Buffer{}
 	started, err := Start(context.Background(),
-		Config{Version: "v1.2.3", Revision: "abc", Logger: slog.New(slog.NewTextHandler(out, nil))})
+		Config{Version: "v1.2.3", Logger: slog.New(slog.NewTextHandler(out, nil))})
 	require.NoError(t, err)
 	return started, out
 }
@@ -50,8 +51,7 @@ func TestMetricsAreThereForPrometheusWithoutAnyEnvironment(t *testing.T) {
 	defer started.Stop()
 	require.False(t, started.use(), "without a collector nothing is traced")
 	text := started.scrape()
-	for _, line := range []string{"firstseen_rebalances_total 1\n", `firstseen_build_info{goversion="go`,
-		`revision="abc",version="v1.2.3"} 1`, "# TYPE firstseen_rebalances_total counter\n", "go_goroutines ",
+	for _, line := range []string{"firstseen_rebalances_total 1\n", `service_version="v1.2.3"`, "# TYPE firstseen_rebalances_total counter\n", "go_goroutines ",
 		"process_resident_memory_bytes ", `service_name="firstseen"`} {
 		require.Contains(t, text, line)
 	}
@@ -171,7 +171,7 @@ func TestStopGivesUpOnWhatDoesNotEnd(t *testing.T) {
 }
 
 func TestErrorsOfTheSDKAreLoggedOnceAMinute(t *testing.T) {
-	synctestRun(t, func() {
+	synctest.Test(t, func(t *testing.T) {
 		out := &bytes.Buffer{}
 		c := newThrottledErrors(slog.New(slog.NewTextHandler(out, nil)))
 		for range 90 {

@@ -24,7 +24,7 @@ type Progress struct {
 
 const progressEvery = 5 * time.Second
 
-// NewProgress is for a topic's offsets: a bar where out is a terminal.
+// NewProgress shows how far a topic's offsets are done: as a bar where out is a terminal, else in lines.
 func NewProgress(out io.Writer, topic string) *Progress {
 	p := &Progress{out: out, topic: topic, told: time.Now()}
 	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
@@ -66,7 +66,7 @@ func progressLine(topic string, done, total int64, elapsed time.Duration) string
 	return line
 }
 
-// Write is for the log's lines: they come in the bar's place, which is drawn again with the next batch.
+// Write writes lines of the log: they come in the bar's place, which is drawn again with the next batch.
 func (p *Progress) Write(line []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

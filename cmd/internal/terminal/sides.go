@@ -7,10 +7,10 @@ import (
 	"io"
 	"strings"
 
-	"github.com/firstseen/firstseen/cmd/internal/httpjson"
+	"github.com/firstseen/firstseen/dedup/httpjson"
 )
 
-// sideWidth is how many characters of a line each side has room for.
+// sideWidth is the width of each side, in characters.
 const sideWidth = 56
 
 // Sides puts two values beside each other, line by line, and marks the lines that differ.

@@ -15,7 +15,7 @@ import (
 
 const (
 	pollEvery = 50 * time.Millisecond
-	tryLimit  = time.Second
+	askLimit  = time.Second
 )
 
 // awaitAnswer waits until the broker is one of those that the cluster's metadata names.
@@ -37,6 +37,8 @@ func (b *Broker) awaitAnswer(ctx context.Context, process *child.Process) error 
 // awaitGroups has the cluster make the topic for groups' offsets, which it otherwise does at a first group's
 // cost, and waits until groups are served.
 func (b *Broker) awaitGroups(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	err := b.await(ctx, b.process, func(ctx context.Context, admin *kadm.Client) error {
@@ -52,18 +54,16 @@ func (b *Broker) awaitGroups(ctx context.Context) error {
 	return nil
 }
 
-// await repeats try until it gives no error, the process ends, or startLimit is over.
+// await repeats try until it gives no error, the process ends, or ctx does.
 func (b *Broker) await(ctx context.Context, process *child.Process,
 	try func(context.Context, *kadm.Client) error) error {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
-	defer cancel()
 	client, err := kgo.NewClient(kgo.SeedBrokers(b.Addr), kgo.MetadataMinAge(pollEvery))
 	if err != nil {
 		return err
 	}
 	defer client.Close()
 	return process.Await(ctx, pollEvery, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, tryLimit)
+		ctx, cancel := context.WithTimeout(ctx, askLimit)
 		defer cancel()
 		return try(ctx, kadm.NewClient(client))
 	})

@@ -2,6 +2,7 @@ package kafkaserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,13 +20,18 @@ const (
 	stopLimit  = 20 * time.Second
 )
 
+// launchLimit is how long a broker that was started may take until it answers, before it is started again.
+var launchLimit = 90 * time.Second
+
 // Broker is one real Kafka node, on the same ports and log directory for as long as its cluster is not
 // closed. Its methods are safe for concurrent use.
 type Broker struct {
 	// ID is the node's id, from 1.
 	ID int
-	// Addr is where clients reach it, host:port.
+	// Addr is its listener for clients, host:port.
 	Addr string
+	// Secured is its listener for clients of Config.Secured; empty where there is none.
+	Secured string
 
 	controller string
 	config     Config
@@ -36,23 +42,20 @@ type Broker struct {
 }
 
 func newBroker(id int, c *Cluster) (*Broker, error) {
-	port, err := child.FreePort()
-	if err != nil {
-		return nil, err
-	}
-	controllerPort, err := child.FreePort()
-	if err != nil {
-		return nil, err
-	}
 	dir := c.scratch.Path(strconv.Itoa(id))
-	return &Broker{
-		ID:         id,
-		Addr:       child.Loopback(port),
-		controller: child.Loopback(controllerPort),
-		config:     c.config,
-		libs:       c.libs,
-		dir:        dir,
-	}, os.Mkdir(dir, 0o755)
+	b := &Broker{ID: id, config: c.config, libs: c.libs, dir: dir}
+	addresses := []*string{&b.Addr, &b.controller}
+	if c.config.Secured != "" {
+		addresses = append(addresses, &b.Secured)
+	}
+	for _, address := range addresses {
+		port, err := child.FreePort()
+		if err != nil {
+			return nil, err
+		}
+		*address = child.Loopback(port)
+	}
+	return b, os.Mkdir(dir, 0o755)
 }
 
 // Start starts a stopped broker again and waits until it answers. One that runs is left alone.
@@ -96,26 +99,43 @@ func (b *Broker) format(properties string) error {
 	return child.Run(spec, startLimit)
 }
 
+// start tries more than once: now and then a node of Kafka 4.3 that comes last into its quorum lives on without
+// ever becoming a broker of the cluster, and does become one when it is started again.
 func (b *Broker) start(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.process != nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for {
+		var err error
+		b.process, err = b.launch(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// launch starts the process once. Its error is context.DeadlineExceeded where the process runs and is no broker of the
+// cluster after launchLimit.
+func (b *Broker) launch(ctx context.Context) (*child.Process, error) {
 	spec, err := b.java("kafka.Kafka", b.propertiesFile())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	process, err := child.Start(spec)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, launchLimit)
+	defer cancel()
 	if err := b.awaitAnswer(ctx, process); err != nil {
 		process.Stop(syscall.SIGKILL, stopLimit)
-		return fmt.Errorf("start kafka %d on %s: %w%s", b.ID, b.Addr, err, child.Tail(b.logFile()))
+		return nil, fmt.Errorf("start kafka %d on %s: %w%s", b.ID, b.Addr, err, child.Tail(b.logFile()))
 	}
-	b.process = process
-	return nil
+	return process, nil
 }
 
 func (b *Broker) propertiesFile() string { return b.path("server.properties") }

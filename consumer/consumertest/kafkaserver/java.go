@@ -58,5 +58,5 @@ func (b *Broker) flags() []string {
 	if !b.config.Optimize {
 		flags = append(flags, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 	}
-	return flags
+	return append(flags, b.config.Flags...)
 }

@@ -19,8 +19,8 @@ import (
 // Config says which Kafka to run. The zero value is one broker that starts fast and stays small, as tests
 // want it.
 type Config struct {
-	// Brokers is how many there are, each a controller too. Of three or more, topics have three replicas by
-	// default and a write needs two, so one broker can be stopped. Default 1.
+	// Brokers is their number, each a controller too. Of three or more, topics have three replicas by default and a
+	// write needs two, so one broker can be stopped. Default 1.
 	Brokers int
 	// Heap is the most that each broker's heap takes, as the JVM writes it, 128m or more. Default 512m for
 	// a single broker and 384m for each of several.
@@ -29,6 +29,12 @@ type Config struct {
 	// for quick tests: no rebalance delay, cleaning and elections within a second, few threads. What tells
 	// the brokers apart is refused: node.id, listeners, log.dirs, controller.quorum.voters.
 	Settings map[string]string
+	// Secured is the security protocol of one more listener of each broker, which Broker.Secured is the address of:
+	// SASL_PLAINTEXT, SASL_SSL or SSL. Settings say the rest, with listener.name.secured. before their names. Default:
+	// there is none.
+	Secured string
+	// Flags are more options of each broker's JVM, such as -Dname=value. Default: none.
+	Flags []string
 	// Optimize has the JVM use its full compiler and the garbage collector of its own choice, for
 	// measurements. Default false: the first compiler and the serial collector alone, which start faster.
 	Optimize bool

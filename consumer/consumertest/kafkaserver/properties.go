@@ -30,13 +30,24 @@ func (c *Cluster) properties(b *Broker) string {
 	if len(c.Brokers) >= 3 {
 		text.WriteString(replicated)
 	}
-	fmt.Fprintf(&text,
-		"\nnode.id=%d\nlog.dirs=%s\nlisteners=PLAINTEXT://%s,CONTROLLER://%s\ncontroller.quorum.voters=%s\n",
-		b.ID, b.path("logs"), b.Addr, b.controller, strings.Join(c.voters(), ","))
+	fmt.Fprintf(&text, "\nnode.id=%d\nlog.dirs=%s\nlisteners=%s\ncontroller.quorum.voters=%s\n",
+		b.ID, b.path("logs"), b.listeners(), strings.Join(c.voters(), ","))
+	if c.config.Secured != "" {
+		fmt.Fprintf(&text, "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:%s\n",
+			c.config.Secured)
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.config.Settings)) {
 		fmt.Fprintf(&text, "%s=%s\n", name, c.config.Settings[name])
 	}
 	return text.String()
+}
+
+func (b *Broker) listeners() string {
+	text := "PLAINTEXT://" + b.Addr + ",CONTROLLER://" + b.controller
+	if b.Secured != "" {
+		text += ",SECURED://" + b.Secured
+	}
+	return text
 }
 
 func (c *Cluster) voters() []string {

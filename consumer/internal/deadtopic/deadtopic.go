@@ -16,11 +16,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/firstseen/firstseen/consumer/internal/holding"
-	"github.com/firstseen/firstseen/consumer/internal/wait"
+	"github.com/firstseen/firstseen/consumer/internal/produce"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/operate"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 // poll is the time between two looks for dead letters.
@@ -112,42 +113,33 @@ func (d *Publisher) produce(ctx context.Context, letters []operate.DeadLetter) (
 	return fates, errors.Join(faults...)
 }
 
-// partition keeps keys together, where Kafka's own producers would put them, and what has none with its old partition.
+// partition keeps keys together, where Kafka's own producers would put them, and what has none with its old partition:
+// that is -1 for what came from no partition, by HTTP.
 func (d *Publisher) partition(m *dedup.Message) int {
 	if m.Key == nil {
-		return d.partitions[int(m.Partition)%len(d.partitions)]
+		return d.partitions[int(uint32(m.Partition))%len(d.partitions)] //nolint:gosec // a number is enough
 	}
-	return kafka.Murmur2Balancer{}.Balance(kafka.Message{Key: m.Key}, d.partitions...)
+	return produce.Partition(m.Key, d.partitions)
 }
 
-// produceTo publishes those letters of one partition that places names. Where the broker refuses them together each
-// half is published by itself, down to the one that it refuses.
+// produceTo publishes those letters of one partition that places names.
 func (d *Publisher) produceTo(ctx context.Context, partition int, letters []operate.DeadLetter, places []int,
 	fates []operate.Fate) error {
-	records := make([]kafka.Record, len(places))
-	for i, place := range places {
-		l := &letters[place]
-		records[i] = record(l, diagnostics(l, len(l.Error)))
-	}
-	err := d.send(ctx, partition, 0, records...)
-	if refused(err) && len(places) == 1 {
-		fates[places[0]], err = d.produceCut(ctx, partition, &letters[places[0]], err)
-		return err
-	}
-	if refused(err) {
-		half := len(places) / 2
-		if err := d.produceTo(ctx, partition, letters, places[:half], fates); err != nil {
-			return err // or the rest would overtake
-		}
-		return d.produceTo(ctx, partition, letters, places[half:], fates)
-	}
-	if err != nil {
-		return err
-	}
-	for _, place := range places {
-		fates[place] = operate.Published
-	}
-	return nil
+	return holding.As(holds.DeadTopic, d.producer().Produce(ctx, produce.Run{Topic: d.Topic, Partition: partition,
+		Record: func(place int) kafka.Record {
+			l := &letters[place]
+			return record(l, diagnostics(l, len(l.Error)))
+		},
+		Sent: func(place int) { fates[place] = operate.Published },
+		Refused: func(ctx context.Context, place int, err error) (cut error) {
+			fates[place], cut = d.produceCut(ctx, partition, &letters[place], err)
+			return cut
+		},
+	}, places))
+}
+
+func (d *Publisher) producer() *produce.Producer {
+	return &produce.Producer{Transport: d.Transport, Brokers: d.Brokers}
 }
 
 // produceCut publishes a letter that was refused whole: compressed if that helps, with less and less of the error, and
@@ -155,17 +147,17 @@ func (d *Publisher) produceTo(ctx context.Context, partition int, letters []oper
 func (d *Publisher) produceCut(ctx context.Context, partition int, l *operate.DeadLetter, err error) (
 	operate.Fate, error) {
 	for _, headers := range cuts(l) {
-		if !tooLarge(err) {
+		if !produce.TooLarge(err) {
 			break
 		}
 		compression := smaller(func() kafka.Record { return record(l, headers) })
-		if err = d.send(ctx, partition, compression, record(l, headers)); err == nil {
+		if err = d.producer().Send(ctx, d.Topic, partition, compression, record(l, headers)); err == nil {
 			d.Log.Warn("dead letter was too large for its topic; published with less about it",
 				"message_id", l.Message.ID)
 			return operate.Published, nil
 		}
 	}
-	if !refused(err) {
+	if !produce.Refused(err) {
 		return operate.Unpublished, err
 	}
 	d.Log.Error("dead letter can't be published, its topic's broker refuses it; it stays in Postgres only",
@@ -173,29 +165,3 @@ func (d *Publisher) produceCut(ctx context.Context, partition int, l *operate.De
 		"offset", l.Message.Offset, "error", err)
 	return operate.Unpublishable, nil
 }
-
-func (d *Publisher) send(ctx context.Context, partition int, compression kafka.Compression,
-	records ...kafka.Record) error {
-	client := &kafka.Client{Addr: kafka.TCP(d.Brokers...), Transport: d.Transport}
-	answer, err := client.Produce(ctx, &kafka.ProduceRequest{
-		Topic: d.Topic, Partition: partition, RequiredAcks: kafka.RequireAll, Compression: compression,
-		Records: kafka.NewRecordReader(records...),
-	})
-	if err == nil {
-		err = answer.Error
-	}
-	if err != nil {
-		return holding.As(holds.DeadTopic, fmt.Errorf("produce to %s/%d: %w", d.Topic, partition, err))
-	}
-	return nil
-}
-
-func tooLarge(err error) bool {
-	return errors.Is(err, kafka.MessageSizeTooLarge) || errors.Is(err, kafka.RecordListTooLarge)
-}
-
-// invalidRecord (KIP-467) is for a null key in a compacted topic. kafka-go has no name for it.
-const invalidRecord = kafka.Error(87)
-
-// refused says that the broker will never take the records as they are.
-func refused(err error) bool { return tooLarge(err) || errors.Is(err, invalidRecord) }

@@ -10,6 +10,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 
+	"github.com/firstseen/firstseen/consumer/internal/produce"
 	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/operate"
 )
@@ -89,16 +90,8 @@ func record(l *operate.DeadLetter, diagnostics []kafka.Header) kafka.Record {
 			headers = append(headers, kafka.Header{Key: h.Key, Value: h.Value})
 		}
 	}
-	return kafka.Record{Time: time.Now(), Key: content(m.Key), Value: content(m.Value), Headers: append(headers,
-		diagnostics...)}
-}
-
-// content keeps null and empty apart.
-func content(b []byte) kafka.Bytes {
-	if b == nil {
-		return nil
-	}
-	return kafka.NewBytes(b)
+	return kafka.Record{Time: time.Now(), Key: produce.Content(m.Key), Value: produce.Content(m.Value),
+		Headers: append(headers, diagnostics...)}
 }
 
 // smaller is the compression that makes a record smaller, if any does: it may have come compressed.

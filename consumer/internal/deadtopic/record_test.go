@@ -48,3 +48,9 @@ func TestDiagnosticsOfAnEarlierPublishingAreReplaced(t *testing.T) {
 		}
 	}
 }
+
+func TestALetterThatCameFromNoPartitionHasAPlace(t *testing.T) {
+	d := Publisher{partitions: []int{0, 1, 2}}
+	require.Contains(t, d.partitions, d.partition(&dedup.Message{Partition: -1}))
+	require.Equal(t, 1, d.partition(&dedup.Message{Partition: 4}))
+}

@@ -43,7 +43,7 @@ func (p *Partition) heardOf(lastStable int64) {
 	p.heard, p.lastStable, p.highWatermark = time.Now(), lastStable, max(lastStable, p.highWatermark)
 }
 
-// openTransactionAfter is how long a transaction may hold a partition back before that is reported. Kafka itself
+// openTransactionAfter is the age of a transaction that holds a partition back from which it is reported. Kafka itself
 // aborts one after transaction.timeout.ms, which is a minute by default in its Java producer.
 const openTransactionAfter = time.Minute
 
@@ -59,8 +59,8 @@ func (p *Partition) LookForOpenTransaction() {
 	}
 }
 
-// openTransaction is since when one holds the partition back, where it begins, and how much lies behind; zero: none
-// does.
+// openTransaction returns the time since which one holds the partition back, its offset, and the number of offsets
+// behind it; zero: none does.
 func (p *Partition) openTransaction(now time.Time) (since time.Time, at, behind int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

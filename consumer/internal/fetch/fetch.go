@@ -21,10 +21,10 @@ import (
 	"time"
 
 	"github.com/firstseen/firstseen/consumer/internal/holding"
-	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/memory"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 // Fetcher is a set of partitions whose buffers are kept filled: those of a consumer's session, or of a Reader's pass.

@@ -50,7 +50,7 @@ func (p *Partition) answered(fresh bool) {
 	}
 }
 
-// Held is what the partition waits for; nil: nothing.
+// Held returns the partition's hold; nil: it waits for nothing.
 func (p *Partition) Held() *holds.Hold {
 	if h := p.stopped.Hold(); h != nil {
 		return h

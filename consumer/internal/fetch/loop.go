@@ -12,9 +12,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/firstseen/firstseen/consumer/internal/holding"
-	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 // loops are one loop for each broker that leads any of the partitions.
@@ -31,10 +31,10 @@ func (l *loops) count() int {
 	return max(1, len(l.running))
 }
 
-// shard is what one loop reads: a part of the partitions that a broker leads.
+// shard is one loop's part of the partitions that a broker leads.
 type shard struct{ leader, part int32 }
 
-// fetchesPerBroker is how many requests are in flight to a broker: while one answer is decoded, another is on its way.
+// fetchesPerBroker caps the requests in flight to a broker: while one answer is decoded, another is on its way.
 const fetchesPerBroker = 2
 
 // loop keeps one request in flight to one broker, for all partitions that it leads and that have room.
@@ -44,6 +44,8 @@ type loop struct {
 	wake *wait.Bell // rung when a partition may have become readable
 	room *wire.Room
 	cost float64 // what a byte of an answer costs, with what comes out of it; 0: not known yet
+
+	throttled time.Time // since when the broker has answered nothing, to slow this client down; zero: it answers
 }
 
 const (
@@ -51,13 +53,16 @@ const (
 	ErrorPause = 250 * time.Millisecond
 	// restlessWait is a fetch's wait where some partitions were left out: they may have room soon.
 	restlessWait = 20 * time.Millisecond
-	// idleCheck is how often a loop with nothing to fetch looks again without being woken.
+	// idleCheck is the time between two looks of a loop that has nothing to fetch and is not woken.
 	idleCheck = 250 * time.Millisecond
-	// memoryPatience is how long a fetch waits for memory before its partitions are held for that.
+	// memoryPatience bounds a fetch's wait for memory before its partitions are held for that.
 	memoryPatience = 10 * time.Second
-	// peekBytes is what a peek takes at first.
+	// throttlePatience is the time without any answer of a broker that slows this client down before that is a hold: a
+	// quota that is small slows down now and then, and one that is far too small for ever.
+	throttlePatience = 10 * time.Second
+	// peekBytes is a peek's first share of the memory.
 	peekBytes = 64 << 10
-	// firstCost is what a byte of an answer is taken to cost at first, and mostCost the most that it is taken to cost.
+	// firstCost is the cost of an answer's byte before one is measured, and mostCost its bound.
 	firstCost, mostCost = 3, 1000
 )
 
@@ -77,6 +82,8 @@ func (l *loop) run() {
 		}
 		err := l.fetch(int32(max(1, float64(size)/l.cost)))
 		switch {
+		case err == nil && l.isThrottled():
+			broker.Wait(holds.Throttled, errors.New("its answers are empty, and ask for fewer requests"))
 		case err == nil:
 			broker.End()
 			retry = wait.NewBackoff()
@@ -88,7 +95,7 @@ func (l *loop) run() {
 	}
 }
 
-// size is what a fetch takes of the memory: a quarter of it is for all loops together.
+// size is a fetch's share of the memory, in bytes: a quarter of it is for all loops together.
 func (l *loop) size() int {
 	if l.cost == 0 {
 		l.cost = firstCost
@@ -124,6 +131,7 @@ func (l *loop) fetch(maxBytes int32) error {
 		MaxBytes: maxBytes, Room: l.room})
 	progress := slices.ContainsFunc(fetched, func(f wire.Fetched) bool { return f.Next > f.From })
 	l.deliver(fetched)
+	l.tell(fetched)
 	l.learn()
 	again := l.room.End(progress, err)
 	if err != nil {
@@ -204,6 +212,20 @@ func (l *loop) wanted(more int) (parts []wire.FetchPartition, all bool) {
 type turn struct {
 	served time.Time
 	wire.FetchPartition
+}
+
+// tell takes in whether a broker has answered anything of what was asked for.
+func (l *loop) tell(fetched []wire.Fetched) {
+	switch {
+	case !slices.ContainsFunc(fetched, func(f wire.Fetched) bool { return f.Unanswered() }):
+		l.throttled = time.Time{}
+	case l.throttled.IsZero():
+		l.throttled = time.Now()
+	}
+}
+
+func (l *loop) isThrottled() bool {
+	return !l.throttled.IsZero() && time.Since(l.throttled) >= throttlePatience
 }
 
 // deliver puts what was fetched where its workers find it.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/memory"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 func TestPartitionsAreHeldWhereNothingCanBeFetchedForWantOfMemory(t *testing.T) {

@@ -1,12 +1,16 @@
 package fetch
 
 import (
+	"context"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/firstseen/firstseen/consumer/internal/holding"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup"
+	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/dedup/identity"
+	"github.com/firstseen/firstseen/handlers"
 )
 
 // Settings say how a record becomes a message.
@@ -14,14 +18,23 @@ type Settings struct {
 	Rule         *identity.Rule
 	TenantHeader string
 	Fingerprint  identity.FingerprintMode
+	Format       handlers.Format // nil: values are what they are
 }
 
-// Message is what a record becomes: its key, value and headers are the record's own bytes, and its identity is found.
-func (p *Partition) Message(r *wire.Record) dedup.Message {
+// Message makes a record a message: its key, value and headers are the record's own bytes, its value is decoded by the
+// topic's format, and its identity is found. The error says that the value can't be decoded now.
+func (p *Partition) Message(ctx context.Context, r *wire.Record) (dedup.Message, error) {
 	m := dedup.Message{
 		Topic: p.Topic, Partition: p.Partition, Offset: r.Offset,
-		Key: r.Key, Value: r.Value, Headers: r.Headers, Fingerprint: p.settings.Fingerprint.Of(r.Value),
+		Key: r.Key, Value: r.Value, Headers: r.Headers,
 	}
+	if p.settings.Format != nil {
+		var err error
+		if m.Decoded, err = p.decode(ctx, m); err != nil {
+			return m, holding.As(holds.Schemas, err)
+		}
+	}
+	m.Fingerprint = p.settings.Fingerprint.OfDecoded(m.Value, m.JSON())
 	m.Stamp(r.Timestamp)
 	m.Identify(p.settings.Rule, p.TopicID)
 	if p.settings.TenantHeader != "" && m.Reason == "" {
@@ -31,7 +44,13 @@ func (p *Partition) Message(r *wire.Record) dedup.Message {
 			m.Sought = "looked for a tenant in header:" + p.settings.TenantHeader
 		}
 	}
-	return m
+	return m, nil
+}
+
+// decode takes a copy of the message: one that a format is given is an allocation.
+func (p *Partition) decode(ctx context.Context, m dedup.Message) (*dedup.Decoded, error) {
+	err := handlers.DecodeBy(ctx, p.settings.Format, &m)
+	return m.Decoded, err
 }
 
 // tenant finds the tenant's name. It must be there, and only once: guessing would have one tenant's message hide

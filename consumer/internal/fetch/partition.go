@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/dedup/holds"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 // Partition is one assigned partition's buffer: a fetch loop fills it, its worker empties it.
@@ -86,7 +86,7 @@ func (p *Partition) ReadFrom(next int64, epoch *int32) {
 	}
 }
 
-// StopReading has no more fetched until readFrom.
+// StopReading ends the fetches of the partition until ReadFrom.
 func (p *Partition) StopReading() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,8 +145,8 @@ func (p *Partition) Beyond(next int64) bool {
 	return len(p.records) > 0 || p.reading && p.next > next
 }
 
-// Take gives the first records, up to the limits but at least one. Where it empties the buffer, next lies past
-// the gaps and control records that follow. What they cost is given back by done.
+// Take gives the first records, up to the limits but at least one. Where it empties the buffer, Next lies past the
+// gaps and control records that follow. Done gives back what they cost.
 func (p *Partition) Take(maxRecords, maxBytes int) Taken {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,7 +174,7 @@ func (p *Partition) Take(maxRecords, maxBytes int) Taken {
 	return t
 }
 
-// fitting is how many of the first records are within the limits.
+// fitting counts the first records that are within the limits, at least one where maxBytes is above 0.
 func (p *Partition) fitting(maxRecords, maxBytes int) (n int) {
 	for size := 0; n < len(p.records) && n < maxRecords; n++ {
 		size += p.records[n].Size()
@@ -212,7 +212,7 @@ func (p *Partition) Discard() (bytes int) {
 	return p.empty()
 }
 
-// Rest gives up what is fetched and what the worker has taken, until resume, and returns what it cost.
+// Rest gives up what is fetched and what the worker has taken, until Resume, and returns what it cost.
 func (p *Partition) Rest() (bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -238,7 +238,7 @@ func (p *Partition) EpochAt(next int64) *int32 {
 	return p.epochs.At(next)
 }
 
-// lastEpoch is what the next fetch names; nil: nothing. Call it with mu held.
+// lastEpoch is the leader epoch that the next fetch names; nil: none. Call it with mu held.
 func (p *Partition) lastEpoch() *int32 {
 	if p.unnamed {
 		return nil
@@ -246,7 +246,7 @@ func (p *Partition) lastEpoch() *int32 {
 	return p.epochs.At(p.next)
 }
 
-// Read is how far the partition was fetched.
+// Read returns how far the partition was fetched.
 func (p *Partition) Read() wire.Reading {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -269,7 +269,7 @@ func (p *Partition) oldestWaiting() time.Time {
 	return p.front
 }
 
-// Facts are where a buffer stands, as of one moment.
+// Facts describe a buffer, as of one moment.
 type Facts struct {
 	Next                      int64     // the offset to fetch next
 	LastStable, HighWatermark int64     // -1: not known yet

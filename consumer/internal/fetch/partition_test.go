@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 func TestBatchWithoutARecordLeftGivesItsRoomBack(t *testing.T) {

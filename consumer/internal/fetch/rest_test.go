@@ -7,10 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/firstseen/firstseen/consumer/internal/wait"
 	"github.com/firstseen/firstseen/consumer/internal/wire"
 	"github.com/firstseen/firstseen/consumer/internal/wire/wiretest"
 	"github.com/firstseen/firstseen/dedup/memory"
+	"github.com/firstseen/firstseen/dedup/wait"
 )
 
 // fetchedRun is an answer that was asked for from an offset on, and brings the records up to next.

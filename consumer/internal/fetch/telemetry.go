@@ -16,7 +16,7 @@ import (
 // Scope is the name that all of this is measured and traced under.
 const Scope = "github.com/firstseen/firstseen/consumer"
 
-// Operation is what the semantic conventions call it.
+// Operation is the operation's name in the semantic conventions.
 const Operation = "poll"
 
 // Telemetry measures and traces fetches. The attributes of what is counted for each are made once.
@@ -31,7 +31,7 @@ type Telemetry struct {
 	polled []metric.RecordOption
 }
 
-// NewTelemetry is for fetches that all have the attributes base.
+// NewTelemetry measures fetches that all have the attributes base.
 func NewTelemetry(m metric.Meter, tracer trace.Tracer, base []attribute.KeyValue) *Telemetry {
 	t := &Telemetry{
 		tracer: tracer, base: base,

@@ -1,11 +1,9 @@
-// Package holding says why a partition, a topic or a replay waits, by the codes of dedup/holds, and tells Postgres of
-// it.
+// Package holding says why a partition, a topic or a replay waits, by the codes of dedup/holds.
 package holding
 
 import (
 	"errors"
 
-	"github.com/firstseen/firstseen/dedup"
 	"github.com/firstseen/firstseen/dedup/holds"
 	"github.com/firstseen/firstseen/handlers"
 )
@@ -18,30 +16,23 @@ type coded struct {
 
 func (c *coded) Unwrap() error { return c.error }
 
-// As gives an error its code.
-func As(code string, err error) error { return &coded{err, code} }
-
-// Kafka marks an error of Kafka's side.
-func Kafka(err error) error {
+// As gives an error its code. None stays none.
+func As(code string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return As(holds.Kafka, err)
+	return &coded{err, code}
 }
+
+// Kafka marks an error of Kafka's side.
+func Kafka(err error) error { return As(holds.Kafka, err) }
 
 // CodeOf gives the code of an error that has a partition wait. What says nothing else comes from Postgres, or from the
 // way to it.
 func CodeOf(err error) string {
 	var c *coded
-	switch {
-	case errors.As(err, &c):
+	if errors.As(err, &c) {
 		return c.code
-	case errors.Is(err, handlers.ErrNoConnection):
-		return holds.Pool
-	case errors.Is(err, handlers.ErrHandlerTimeout):
-		return holds.Handler
-	case errors.Is(err, dedup.ErrLocked):
-		return holds.Locked
 	}
-	return holds.OfPostgres(err)
+	return handlers.HoldCode(err)
 }

@@ -117,7 +117,7 @@ func (w *testWire) at(t testing.TB, topic string, offset int64) (int32, FetchPar
 }
 
 const (
-	waitLimit = 30 * time.Second
+	waitLimit = 3 * time.Minute
 	waitTick  = 100 * time.Millisecond
 )
 

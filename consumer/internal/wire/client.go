@@ -46,7 +46,7 @@ const AnyBroker = -1
 // maxAnswer bounds every answer but a fetch's: metadata of 100,000 partitions takes about 8 MiB.
 const maxAnswer = 16 << 20
 
-// maxTries is how often a call is sent that meets nothing but lost connections.
+// maxTries limits the tries of a call that meets nothing but lost connections.
 const maxTries = 4
 
 // TopicPartition names one partition of a topic.
@@ -114,13 +114,20 @@ func newBuffer(size int) ([]byte, error) { return make([]byte, size), nil }
 // A call that meets a lost connection is sent again at once: the pool hands out connections that the
 // broker has long closed, and finds out only by using them. It may hold some of them, for it dials anew
 // where a request comes before the last one's connection is back.
+// A transport whose first look at the cluster failed knows no broker until it looks again, which may take MetadataTTL:
+// one that is begun anew looks at once, and there is no connection to a broker that it could lose.
 func (w *Client) do(ctx context.Context, c Call) (body []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.wait+w.timeout)
 	defer cancel()
+	anew := false
 	for range maxTries {
 		body, err = w.attempt(ctx, c)
-		if !connectionLost(err) {
-			break
+		switch {
+		case errors.Is(err, errNoBrokers) && !anew:
+			w.transport.CloseIdleConnections()
+			anew = true
+		case !connectionLost(err):
+			return body, err
 		}
 	}
 	return body, err

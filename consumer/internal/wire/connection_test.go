@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/stretchr/testify/require"
@@ -25,11 +26,16 @@ import (
 type cutter struct {
 	// answers counts down the large answers that are cut in their middle.
 	answers atomic.Int32
+	// refused has no connection made.
+	refused atomic.Bool
 	mutex   sync.Mutex
 	open    []net.Conn
 }
 
 func (c *cutter) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if c.refused.Load() {
+		return nil, syscall.ECONNREFUSED
+	}
 	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
@@ -97,6 +103,25 @@ func TestFetchRecoversFromAConnectionCutInAnAnswer(t *testing.T) {
 		got, err = w.one(t.Context(), leader, part, eager)
 		require.NoError(t, err)
 		requireSame(t, sent, got.Records)
+	})
+}
+
+func TestBrokersAreKnownAtOnceAfterAStartInAnOutage(t *testing.T) {
+	onCutBrokers(t, func(t *testing.T, w *testWire, c *cutter) {
+		w.transport.MetadataTTL = time.Hour
+		topic := w.topic(t)
+		c.refused.Store(true)
+		_, err := w.Metadata(t.Context(), []string{topic})
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		_, err = w.Versions(t.Context(), 1)
+		require.ErrorIs(t, err, kerr.BrokerNotAvailable)
+
+		c.refused.Store(false)
+		produce(t, w.client(t, topic), values("a")...)
+		leader, part := w.at(t, topic, 0)
+		got, err := w.one(t.Context(), leader, part, eager)
+		require.NoError(t, err)
+		require.Len(t, got.Records, 1)
 	})
 }
 

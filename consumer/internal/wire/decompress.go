@@ -27,15 +27,16 @@ const (
 	// streamedWindow is the largest window that zstd is read with as a stream. All but the levels above 19 ask for
 	// less.
 	streamedWindow = 8 << 20
-	// blockBytes is what is decompressed at once; larger batches are read as streams where their format allows.
+	// blockBytes is the size of a block that is decompressed as a whole; larger ones are read as streams where their
+	// format allows.
 	blockBytes = 1 << 20
-	// streamBytes is how much of a stream is read at once.
+	// streamBytes is the size of a stream's read buffer.
 	streamBytes = 32 << 10
-	// keptBuffer is how much larger than needed a buffer may be that is kept.
+	// keptBuffer caps the spare room of a buffer that is kept.
 	keptBuffer = 4 << 20
 )
 
-// xerial is how a stream of Kafka's Java snappy starts, before two version numbers of 4 bytes.
+// xerial begins a stream of Kafka's Java snappy, before two version numbers of 4 bytes.
 var xerial = []byte{0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0}
 
 // errTooLarge says that a batch grows beyond the limit. It wraps Kafka's own error for that.
@@ -59,7 +60,7 @@ func newDecompressor(limit int) *decompressor {
 	}
 }
 
-// source is what comes out of one batch. Codecs that have read one are kept for the next.
+// source is one batch, decompressed as it is read. Codecs that have read one are kept for the next.
 type source struct {
 	d       *decompressor
 	room    *Room
@@ -283,27 +284,24 @@ type xerialReader struct {
 	out    []byte // of a block, not read yet
 }
 
-// next cuts the next block off.
-func (x *xerialReader) next() (block []byte, err error) {
+// next cuts the next block off, which announces n bytes.
+func (x *xerialReader) next() (block []byte, n int, err error) {
 	if len(x.left) < 4 {
-		return nil, errors.New("a block's length is cut short")
+		return nil, 0, errors.New("a block's length is cut short")
 	}
 	size := int64(binary.BigEndian.Uint32(x.left))
 	if x.left = x.left[4:]; size > int64(len(x.left)) {
-		return nil, fmt.Errorf("a block of %d bytes where %d are left", size, len(x.left))
+		return nil, 0, fmt.Errorf("a block of %d bytes where %d are left", size, len(x.left))
 	}
 	block, x.left = x.left[:size], x.left[size:]
-	return block, nil
+	n, err = s2.DecodedLen(block)
+	return block, n, err
 }
 
 // announced adds up what the blocks of a framed payload announce.
 func announced(payload []byte) (total int, err error) {
 	for x := (&xerialReader{left: payload}); len(x.left) > 0; {
-		block, err := x.next()
-		if err != nil {
-			return 0, err
-		}
-		n, err := s2.DecodedLen(block)
+		_, n, err := x.next()
 		if err != nil {
 			return 0, err
 		}
@@ -318,11 +316,7 @@ func (x *xerialReader) Read(p []byte) (int, error) {
 		if len(x.left) == 0 {
 			return 0, io.EOF
 		}
-		block, err := x.next()
-		if err != nil {
-			return 0, err
-		}
-		n, err := s2.DecodedLen(block)
+		block, n, err := x.next()
 		if err != nil {
 			return 0, err
 		}

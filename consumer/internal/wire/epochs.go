@@ -78,13 +78,13 @@ func (d *DivergedError) Error() string {
 	return fmt.Sprintf("the log is not the one that was read: its leader epoch %d ends at %d", d.epoch, d.end)
 }
 
-// Reading is how far a log was read: up to an offset, the last message before which was written under a leader epoch.
+// Reading is a place up to which a log was read, with the leader epoch of the last message before it.
 type Reading struct {
 	Offset int64
 	Epoch  *int32 // nil: not known
 }
 
-// Parting is where a log stops being the one that was read.
+// Parting is the offset from which a log is not the one that was read.
 type Parting struct {
 	At int64
 	// Exact says that all below is the same. Else the logs may part earlier: the last epoch that was read is not in
@@ -122,7 +122,7 @@ func (w *Client) Parted(ctx context.Context, tp TopicPartition, topicID uuid.UUI
 		LeaderEpoch: led.LeaderEpoch, Offset: read.Offset - 1, MaxBytes: 1}, *read.Epoch)
 }
 
-// partedBefore is for a log that does not know the epoch of the last message read, and goes on beyond it under an
+// partedBefore looks at a log that does not know the epoch of the last message read, and goes on beyond it under an
 // older one. A replica that was copied from a compacted log lacks the epochs of which compaction took all messages. So
 // it is the last message itself that counts; where it is gone nothing is known.
 func (w *Client) partedBefore(ctx context.Context, led Partition, last FetchPartition, epoch int32) (

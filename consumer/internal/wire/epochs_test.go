@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
+	"github.com/firstseen/firstseen/consumer/consumertest"
 	"github.com/firstseen/firstseen/consumer/internal/wire/wiretest"
 )
 
@@ -45,22 +46,7 @@ func TestEpochsAreThoseOfTheBatchesBeforeAPosition(t *testing.T) {
 
 // answering has a fake broker answer every question for the end of a leader epoch so.
 func (w *testWire) answering(epoch int32, end int64) {
-	w.fake.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(r kmsg.Request) (kmsg.Response, error, bool) {
-		w.fake.KeepControl()
-		request := r.(*kmsg.OffsetForLeaderEpochRequest)
-		answer := request.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
-		for _, t := range request.Topics {
-			topic := kmsg.NewOffsetForLeaderEpochResponseTopic()
-			topic.Topic = t.Topic
-			for _, p := range t.Partitions {
-				partition := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
-				partition.Partition, partition.LeaderEpoch, partition.EndOffset = p.Partition, epoch, end
-				topic.Partitions = append(topic.Partitions, partition)
-			}
-			answer.Topics = append(answer.Topics, topic)
-		}
-		return answer, nil, true
-	})
+	consumertest.AnswerEpochs(w.fake, func(int32) (int32, int64) { return epoch, end })
 }
 
 func TestPartedByWhatTheLeaderKnowsOfTheEpoch(t *testing.T) {

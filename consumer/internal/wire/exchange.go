@@ -11,6 +11,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
+// errNoBrokers is what a request for a broker meets while the transport's own looks at the cluster have all failed.
+var errNoBrokers = fmt.Errorf("%w: the cluster's metadata has not been seen yet", kerr.BrokerNotAvailable)
+
 // exchange is one encoded request for one connection of the transport (protocol.RawExchanger).
 type exchange struct {
 	key         protocol.ApiKey
@@ -42,6 +45,9 @@ func (e *exchange) Required(map[protocol.ApiKey]int16) bool { return true }
 func (e *exchange) Broker(cluster protocol.Cluster) (protocol.Broker, error) {
 	if e.broker == AnyBroker {
 		return protocol.Broker{ID: AnyBroker}, nil
+	}
+	if len(cluster.Brokers) == 0 {
+		return protocol.Broker{}, errNoBrokers
 	}
 	broker, ok := cluster.Brokers[e.broker]
 	if !ok {

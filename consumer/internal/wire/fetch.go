@@ -26,17 +26,17 @@ type FetchPartition struct {
 	LeaderEpoch int32 // as metadata told it, -1 where it told none
 	Offset      int64
 	LastEpoch   *int32 // the leader epoch of the last message before offset; nil: not known
-	// MaxBytes is where the broker stops adding batches of this partition. The first batch of a
-	// response comes whole however large it is (KIP-74).
+	// MaxBytes has the broker stop adding batches of this partition. The first batch of a response comes whole however
+	// large it is (KIP-74).
 	MaxBytes int32
 }
 
-// FetchOptions are those of one request.
+// FetchOptions limit one request.
 type FetchOptions struct {
-	MaxWait            time.Duration // how long the broker may wait for minBytes
+	MaxWait            time.Duration // how long the broker may wait for MinBytes
 	MinBytes, MaxBytes int32         // of the response, before decompression
-	// Room is what the response and its records take up. What does not fit is left for a later fetch. Default none to
-	// speak of.
+	// Room bounds the memory of the response and its records. What does not fit is left for a later fetch. Default
+	// none to speak of.
 	Room *Room
 }
 
@@ -132,7 +132,7 @@ func fetchRequest(parts []FetchPartition, opts FetchOptions) *kmsg.FetchRequest 
 	return request
 }
 
-// answerKey is what a response names a partition by: by its topic's ID from version 13 on.
+// answerKey is a partition's name in a response: by its topic's ID from version 13 on.
 type answerKey struct {
 	topic     string
 	topicID   uuid.UUID
@@ -146,7 +146,10 @@ func keyOf(p FetchPartition, version int16) answerKey {
 	return answerKey{topic: p.Topic, partition: p.Partition}
 }
 
-// Bytes is what keeping the records costs.
+// Unanswered says that the broker told nothing of the partition, to slow this client down.
+func (f *Fetched) Unanswered() bool { return f.Err == nil && f.HighWatermark < 0 }
+
+// Bytes is the memory that keeping the records costs.
 func (f *Fetched) Bytes() int { return f.Costs.Total() }
 
 // decode matches the answers to the parts. A broker that throttles a client answers nothing at all, with

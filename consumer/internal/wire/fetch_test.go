@@ -139,7 +139,7 @@ func (w *testWire) compacted(t *testing.T, topic string, want int) (left []*Reco
 		}
 		left = w.all(t, topic, 0, eager)
 		return len(left) == want
-	}, 30*time.Second, 100*time.Millisecond)
+	}, 3*time.Minute, 100*time.Millisecond)
 	return left
 }
 

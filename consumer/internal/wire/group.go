@@ -86,8 +86,8 @@ func committedRequest(group string, parts []TopicPartition) *kmsg.OffsetFetchReq
 	return request
 }
 
-// GroupCommit is what a group has read. generation is -1 and member empty for nobody's, which only a group without
-// members allows.
+// GroupCommit is a commit of a group's offsets. generation is -1 and member empty for nobody's, which only a group
+// without members allows.
 type GroupCommit struct {
 	Group      string
 	Generation int32

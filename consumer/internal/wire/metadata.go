@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Partition is what the cluster tells of a partition.
+// Partition describes a partition, as the cluster tells.
 type Partition struct {
 	ID          int32
 	Leader      int32 // a broker's ID, -1 for none
@@ -21,7 +21,7 @@ type Partition struct {
 	Err         error // such as kerr.LeaderNotAvailable
 }
 
-// Topic is what the cluster tells of a topic, its partitions by ascending ID.
+// Topic describes a topic, as the cluster tells, its partitions by ascending ID.
 type Topic struct {
 	Name       string
 	ID         uuid.UUID // zero on brokers older than 2.8 (KIP-516)
@@ -55,6 +55,22 @@ func (w *Client) Metadata(ctx context.Context, topics []string) (map[string]Topi
 		}
 	}
 	return found, nil
+}
+
+// TopicNames asks any broker for the names of all topics that this client may describe, but for Kafka's own.
+func (w *Client) TopicNames(ctx context.Context) ([]string, error) {
+	request, answer := kmsg.NewPtrMetadataRequest(), kmsg.NewMetadataResponse() // no topics is all
+	request.AllowAutoTopicCreation = false
+	if err := w.Ask(ctx, Call{Broker: AnyBroker, Request: request, Min: 4, Max: 12}, &answer); err != nil {
+		return nil, fmt.Errorf("metadata of all topics: %w", err)
+	}
+	var names []string
+	for _, t := range answer.Topics {
+		if t.Topic != nil && !t.IsInternal {
+			names = append(names, *t.Topic)
+		}
+	}
+	return names, nil
 }
 
 func metadataRequest(topics []string) *kmsg.MetadataRequest {

@@ -21,7 +21,7 @@ type Record struct {
 	Headers    []dedup.Header
 }
 
-// Size is what counts towards a batch's limit in bytes.
+// Size is the record's part of a batch's limit in bytes.
 func (r *Record) Size() int {
 	n := len(r.Key) + len(r.Value)
 	for i := range r.Headers {
@@ -31,7 +31,7 @@ func (r *Record) Size() int {
 }
 
 const (
-	// slabBytes is how much is allocated for records to come; a larger one has a slab of its own.
+	// slabBytes is the size of a slab, which holds the records to come; a larger record has a slab of its own.
 	slabBytes = 256 << 10
 	// slabRecords and slabHeaders bound what is allocated before it is there.
 	slabRecords = 512

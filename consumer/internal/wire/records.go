@@ -35,16 +35,16 @@ type decodeLimits struct {
 // errNoRoom says that records did not fit beside the ones before them; a later fetch begins with them.
 var errNoRoom = errors.New("no room left for a record")
 
-// Cost is what some records take in memory, until the last of them, before the offset next, is done.
+// Cost is the memory of some records, until the last of them, before the offset next, is done.
 type Cost struct {
 	Next  int64
 	Bytes int
 }
 
-// costStep is how much is given back at once, at least.
+// costStep is the least that is given back at once.
 const costStep = 64 << 10
 
-// Costs are those of records in their order.
+// Costs are in the order of the records.
 type Costs []Cost
 
 func (cs Costs) Total() (bytes int) {

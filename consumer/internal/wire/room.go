@@ -30,10 +30,10 @@ type Room struct {
 	needBody, needItem int // what the last fetch got nowhere without
 }
 
-// NewRoom is for fetches one after the other, on an account.
+// NewRoom makes a Room for fetches one after the other, on an account.
 func NewRoom(account *memory.Account) *Room { return &Room{account: account} }
 
-// NewFixedRoom is room for n bytes and no more.
+// NewFixedRoom has n bytes and no more.
 func NewFixedRoom(n int) *Room { return &Room{free: n} }
 
 // lackError says that there is no room for an answer.
@@ -57,7 +57,7 @@ func (r *Room) Begin(ctx context.Context, n int) error {
 	return nil
 }
 
-// soon is how long a look may wait for memory.
+// soon bounds BeginSoon's wait for memory.
 const soon = time.Second
 
 // BeginSoon is begin, with an error where that takes long.
@@ -92,7 +92,8 @@ func (r *Room) Successor() *Room {
 	return &Room{account: r.account, needBody: r.needBody, needItem: r.needItem}
 }
 
-// PerByte is what a byte of the answer has cost, with what came out of it; 0: nothing was decoded.
+// PerByte is the memory that a byte of the answer has cost, with the records that came out of it; 0: nothing was
+// decoded.
 func (r *Room) PerByte() float64 {
 	if r.decoded == 0 {
 		return 0

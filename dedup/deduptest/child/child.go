@@ -32,7 +32,7 @@ type Spec struct {
 	LogFile string
 	// User is who the child runs as. Default this process' user.
 	User *User
-	// DeathSignal is what the child gets when this process is gone. Default SIGKILL.
+	// DeathSignal is sent to the child when this process is gone. Default SIGKILL.
 	DeathSignal syscall.Signal
 }
 
@@ -116,7 +116,7 @@ func (p *Process) Err() error {
 }
 
 // Await repeats try, at each interval, until it gives no error. It gives up where the child ends, and says how, and
-// where ctx does, with the last error.
+// where ctx does, with the last error and that of ctx.
 func (p *Process) Await(ctx context.Context, interval time.Duration, try func(context.Context) error) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -129,7 +129,7 @@ func (p *Process) Await(ctx context.Context, interval time.Duration, try func(co
 		case <-p.done:
 			return errors.Join(errors.New("it ended"), p.Err())
 		case <-ctx.Done():
-			return fmt.Errorf("no answer: %w", err)
+			return fmt.Errorf("no answer: %w (%w)", err, ctx.Err())
 		case <-tick.C:
 		}
 	}

@@ -50,7 +50,7 @@ func TestChildEndsWhenItsParentIsKilled(t *testing.T) {
 	require.NoError(t, parent.Process.Kill())
 	_ = parent.Wait()
 
-	require.Eventually(t, func() bool { return gone(pid) }, 60*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return gone(pid) }, 3*time.Minute, 10*time.Millisecond)
 }
 
 func TestStopKillsAChildThatIgnoresTheSignal(t *testing.T) {
@@ -61,7 +61,7 @@ func TestStopKillsAChildThatIgnoresTheSignal(t *testing.T) {
 		LogFile: log,
 	})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return child.Tail(log) == "\nready" }, 60*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return child.Tail(log) == "\nready" }, 3*time.Minute, time.Millisecond)
 
 	require.True(t, p.Stop(syscall.SIGTERM, 50*time.Millisecond))
 	require.False(t, p.Stop(syscall.SIGTERM, 50*time.Millisecond), "a second stop has nothing to do")

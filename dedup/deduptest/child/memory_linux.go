@@ -4,7 +4,7 @@ import "syscall"
 
 const sharedMemory = "/dev/shm"
 
-// leastMemory is how much must be free there.
+// leastMemory must be free there, in bytes.
 const leastMemory = 4 << 30
 
 // memoryDir is a directory whose files are in memory; empty: there is none with room.

@@ -14,7 +14,7 @@ import (
 
 const initdbLimit = 2 * time.Minute
 
-// passwordFile is where a data directory has the superuser's password, which its next server needs too.
+// passwordFile, in a data directory, holds the superuser's password, which its next server needs too.
 const passwordFile = "firstseen.password"
 
 // initdb fills an empty data directory. One locale and encoding on every machine: C and UTF-8.

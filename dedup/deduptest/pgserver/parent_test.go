@@ -53,9 +53,9 @@ func TestServerEndsWhenItsParentIsKilled(t *testing.T) {
 			_ = conn.Close()
 		}
 		return err != nil
-	}, 60*time.Second, 10*time.Millisecond)
+	}, 3*time.Minute, 10*time.Millisecond)
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(dir + "/postmaster.pid")
 		return os.IsNotExist(err)
-	}, 60*time.Second, 10*time.Millisecond, "it shut down in order")
+	}, 3*time.Minute, 10*time.Millisecond, "it shut down in order")
 }

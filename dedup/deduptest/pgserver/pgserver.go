@@ -94,7 +94,7 @@ func (s *Server) Port() int { return s.config.Port }
 // Dir is the data directory.
 func (s *Server) Dir() string { return s.config.Dir }
 
-// LogFile is where the server's log is.
+// LogFile is the path of the server's log.
 func (s *Server) LogFile() string { return s.config.LogFile }
 
 func (s *Server) prepare() (err error) {

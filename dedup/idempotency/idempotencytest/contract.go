@@ -13,7 +13,7 @@ import (
 	"github.com/firstseen/firstseen/dedup/idempotency"
 )
 
-// Kit is how the tests come by a store, and do to it what only its maker can.
+// Kit gives the tests a store, and does to it what only its maker can.
 type Kit struct {
 	// New gives an empty store.
 	New func(t *testing.T) idempotency.Store
@@ -39,6 +39,7 @@ func TestStore(t *testing.T, kit Kit) {
 		"CompleteTwice":                  completeTwice,
 		"ExpiredIsNeverUsed":             expiredIsNeverUsed,
 		"SweepTakesExpiredOnly":          sweepTakesExpiredOnly,
+		"SweepLeavesClaims":              sweepLeavesClaims,
 		"FencesGrowAfterASweep":          fencesGrowAfterASweep,
 		"AnswerKeepsItsBytes":            answerKeepsItsBytes,
 	} {
@@ -259,6 +260,18 @@ func sweepTakesExpiredOnly(s *suite) {
 	}
 	s.want(Entry("young", "a"), idempotency.Matching)
 	s.want(Entry("0", "a"), idempotency.InProgress)
+}
+
+// A claim that outlasts its record's time is its owner's still.
+func sweepLeavesClaims(s *suite) {
+	e := Entry("k", "a")
+	fence, _, err := s.store.Claim(s.Context(), e, 2*ttl, ttl)
+	s.check(err)
+	s.kit.Pass(s.T, s.store, ttl+time.Second)
+	if n, err := s.store.Sweep(s.Context(), 10); err != nil || n != 0 {
+		s.Fatalf("swept %d, %v; want 0", n, err)
+	}
+	s.check(s.store.Complete(s.Context(), e.ID, fence, created))
 }
 
 // An owner that comes back after its key was forgotten is refused, too.

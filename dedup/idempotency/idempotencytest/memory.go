@@ -23,7 +23,6 @@ type Memory struct {
 
 var _ idempotency.Store = (*Memory)(nil)
 
-// record is what is known of a key.
 type record struct {
 	fingerprint idempotency.Fingerprint
 	fence       int64

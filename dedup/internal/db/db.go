@@ -68,8 +68,9 @@ func Answered(ctx context.Context, limit time.Duration, do func(context.Context)
 	return err
 }
 
-// Pinned is what every transaction is, whatever the defaults of the database and the role are. That it may
-// write is not among it: default_transaction_read_only is a brake that is pulled on purpose, on a full disk say.
+// Pinned are the options of every transaction that writes, whatever the defaults of the database and the role are.
+// That it may write is not among them: default_transaction_read_only is a brake that is pulled on purpose, on a full
+// disk say.
 var Pinned = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
 // RollbackTimeout bounds the wait for the server's answer to a rollback.
@@ -87,7 +88,7 @@ func (d *DB) InTx(ctx context.Context, f func(context.Context, pgx.Tx) error) er
 	return d.InTxWithin(ctx, d.Answer, f)
 }
 
-// longLimit is for what may have much to do, or wait for a batch whose handler takes its time.
+// longLimit bounds a transaction that may have much to do, or wait for a batch whose handler takes its time.
 const longLimit = 10 * time.Minute
 
 // InLongTx does something in a transaction that may take its time.
@@ -95,18 +96,32 @@ func (d *DB) InLongTx(ctx context.Context, f func(context.Context, pgx.Tx) error
 	return d.InTxWithin(ctx, longLimit, f)
 }
 
-// IdleSQL has Postgres end the session of a transaction, whose process was lost without a word, once it has had no
-// statement for $1 milliseconds, a text.
-const IdleSQL = `select set_config('idle_in_transaction_session_timeout', $1, true)`
+// LimitSQL has Postgres end a transaction whose process was lost without a word: once it has had no statement for $1
+// milliseconds, a text, or has been at one for so long, which nobody can cancel any more. A limit of statements that is
+// shorter stays.
+const LimitSQL = `
+select set_config('idle_in_transaction_session_timeout', $1, true),
+	set_config('statement_timeout', case
+		when current_setting('statement_timeout')::interval between '1 us' and $1::text::int * interval '1 ms'
+		then current_setting('statement_timeout') else $1 end, true)`
 
-// InTxWithin does something in a transaction within a time limit. Where the connection falls silent Postgres ends the
+// InTxWithin does something in a transaction within a time limit, and commits it within that of an answer: to commit
+// takes no longer for a transaction that had much to do. Where the connection falls silent Postgres ends the
 // transaction a moment later: what it has inserted others would wait for, until the server's kernel gives it up.
 func (d *DB) InTxWithin(ctx context.Context, limit time.Duration, f func(context.Context, pgx.Tx) error) error {
 	begin := pgx.TxOptions{BeginQuery: fmt.Sprintf("begin isolation level %s; "+
 		"set local idle_in_transaction_session_timeout = %d",
 		Pinned.IsoLevel, (limit + time.Second).Milliseconds())}
 	return Answered(ctx, limit, func(ctx context.Context) error {
-		return pgx.BeginTxFunc(ctx, d.Pool, begin, func(tx pgx.Tx) error { return f(ctx, tx) })
+		tx, err := d.Pool.BeginTx(ctx, begin)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(ctx) }()
+		if err := f(ctx, tx); err != nil {
+			return err
+		}
+		return Answered(ctx, d.Answer, tx.Commit)
 	})
 }
 
@@ -124,7 +139,7 @@ func Collect[T any](ctx context.Context, d *DB, scan pgx.RowToFunc[T], sql strin
 	return list, RightsError(err)
 }
 
-// Reading is what a transaction is that only looks.
+// Reading are the options of a transaction that only looks.
 var Reading = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}
 
 // Look reads in one transaction, in which the planner does without what off names, settings such as enable_seqscan,
@@ -180,8 +195,8 @@ func (d *DB) LookOne(ctx context.Context, sql string, args []any, into ...any) e
 	return nil
 }
 
-// RolesAdvice is what to do where a login may not have what is firstseen's own.
-const RolesAdvice = "run `firstseen migrate print --roles | psql`, again after each upgrade, " +
+// RolesAdvice tells what to do where a login may not have what is firstseen's own.
+const RolesAdvice = "run `firstseen migrate roles`, again after each upgrade, " +
 	"and grant the login its role: firstseen_consumer, or firstseen_operator to a person"
 
 // RightsError adds to an error of our own statements what to do, where Postgres said that a right is missing.
@@ -199,7 +214,7 @@ func TimestampNumber(produced, number string) string {
 	when '-infinity' then (-9223372036854775808)::bigint else floor(extract(epoch from ` + produced + `) * 1000)::bigint end)`
 }
 
-// Deref is what a column holds, and its zero value where it is null.
+// Deref returns a column's value, and the zero value where it is null.
 func Deref[T any](p *T) (v T) {
 	if p != nil {
 		v = *p

@@ -21,7 +21,7 @@ var (
 	ErrEnded   = errors.New("the handler ended the transaction that it was given")
 	ErrAborted = errors.New("a statement failed in the transaction and its error was dropped")
 	ErrBusy    = errors.New("a statement of the transaction is still running, or its rows were not closed")
-	// ErrNotYours is what Commit and Rollback answer.
+	// ErrNotYours is returned by Commit and Rollback.
 	ErrNotYours = errors.New("the transaction is committed by firstseen: return nil to commit it, " +
 		"an error to roll it back")
 )

@@ -5,6 +5,7 @@ package session
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -17,31 +18,32 @@ import (
 type Session struct {
 	// Role puts back the role alone, before the owner of a transaction works on tables of its own.
 	Role string
-	// Statements put back everything, after the commit; Reset are the same as one text.
-	Statements []string
-	Reset      string
+	// Reset are statements that put back everything, as one text.
+	Reset string
+	// Settings put back what the pool has set in the connection, after a reset of all settings.
+	Settings []string
 }
 
-// left is what a handler can leave beside settings and the role: locks, temporary tables, cursors and LISTEN. Prepared
-// statements stay: pgx' own are among them.
+// left ends all that a handler can leave beside settings and the role: locks, temporary tables, cursors and LISTEN.
+// Prepared statements stay: pgx' own are among them.
 var left = []string{`unlisten *`, `close all`, `discard temp`, `select pg_advisory_unlock_all()`}
 
 var plain = made(savepoint.PlainRole)
 
-// made is a session of its own settings: reset all would undo those too.
+// made makes a session of its own settings: reset all would undo those too.
 func made(role string, settings ...string) *Session {
-	statements := append([]string{`reset session authorization`, `reset all`, role}, append(settings, left...)...)
-	return &Session{Role: role, Statements: statements, Reset: strings.Join(statements, `; `)}
+	statements := slices.Concat([]string{`reset session authorization`, `reset all`, role}, settings, left)
+	return &Session{Role: role, Reset: strings.Join(statements, `; `), Settings: settings}
 }
 
-// madeSQL is what the pool's AfterConnect has set.
+// madeSQL reads the role and the settings that the pool's AfterConnect has set.
 const madeSQL = `
 select case current_setting('role') when 'none' then 'reset role' else format('set role %I', current_setting('role')) end,
 	array_remove(array['select ' || string_agg(format('set_config(%L, %L, false)', name, setting), ', ')], null)
 from pg_settings
 where source = 'session'`
 
-// key is what a connection keeps its session by.
+// key is the key of a connection's session in its custom data.
 const key = "firstseen.session"
 
 // Sessions are those of a pool's connections.
@@ -49,10 +51,10 @@ type Sessions struct {
 	makes bool // the pool sets something in each
 }
 
-// Of are those of a pool.
+// Of makes those of a pool.
 func Of(pool *pgxpool.Pool) Sessions { return Sessions{makes: pool.Config().AfterConnect != nil} }
 
-// Get is that of a connection that the pool has just given.
+// Get returns the session of a connection that the pool has just given.
 func (s Sessions) Get(ctx context.Context, conn *pgx.Conn) (*Session, error) {
 	if !s.makes {
 		return plain, nil

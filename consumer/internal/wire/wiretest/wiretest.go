@@ -17,13 +17,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Codecs are how producers compress, by name.
+// Codecs are producers' compressions, by name.
 var Codecs = map[string]kgo.CompressionCodec{
 	"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(),
 	"lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
 }
 
-// CodecTypes are how a batch names its codec.
+// CodecTypes are the same in a batch's attributes.
 var CodecTypes = map[string]kgo.CompressionCodecType{
 	"none": kgo.CodecNone, "gzip": kgo.CodecGzip, "snappy": kgo.CodecSnappy,
 	"lz4": kgo.CodecLz4, "zstd": kgo.CodecZstd,
@@ -78,7 +78,7 @@ func Marker(first, producer int64, kind byte) kmsg.RecordBatch {
 	return b
 }
 
-// RecordSet is what a fetch brings of a partition.
+// RecordSet joins batches, as a fetch brings them of a partition.
 func RecordSet(batches ...kmsg.RecordBatch) []byte {
 	var set []byte
 	for _, b := range batches {
@@ -140,7 +140,7 @@ func Compress(t testing.TB, codec kgo.CompressionCodec, raw []byte) []byte {
 	return bytes.Clone(out)
 }
 
-// Allocated is how many bytes a function allocates, with whatever else runs meanwhile.
+// Allocated counts the bytes that a function allocates, with whatever else runs meanwhile.
 func Allocated(do func()) int {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)
