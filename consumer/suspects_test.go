@@ -406,25 +406,31 @@ func TestAKillerWithTwoHandlersIsGivenUpByTheOneThatDies(t *testing.T) {
 		`select count(*) from firstseen.inbox join firstseen.scopes using (scope_id) where handler = 'other'`))
 }
 
-// An owner that died over a position has had its first batch at work: what lies behind that is innocent.
-func TestNoMoreIsSetApartThanAnOwnerThatDiedHadAtWork(t *testing.T) {
+// An owner that died over a position has had its first batch at work: what lies behind that is innocent, also where it
+// is of the same keys.
+func TestNoMoreIsHandledByItselfThanAnOwnerThatDiedHadAtWork(t *testing.T) {
 	t.Parallel()
 	const messages = 1000
-	s := newStage(t, consumertest.NewFake(t).Addr, 1)
-	consumertest.Produce(t, s.addr, s.records(messages, messages)...)
-	s.exec(`create table set_apart (id uuid);
-		create function note() returns trigger language plpgsql as $$
-			begin insert into public.set_apart values (new.message_id); return null; end $$;
-		create trigger note after insert on firstseen.parked for each row execute function note()`)
-	c := s.consumer(nil)
-	store, err := dedup.Open(t.Context(), deduptest.OpenPool(t, s.dsn, nil), dedup.Config{Inbox: s.group})
-	require.NoError(t, err)
-	_, err = store.Acquire(t.Context(), s.group, s.topic, 0, "somebody who died")
-	require.NoError(t, err)
-	stop := s.start(c)
-	s.allSettled(messages)
-	stop()
-	s.requireOnce(messages)
-	require.LessOrEqual(t, s.count(`select count(*) from set_apart`), crashguard.FirstBatch)
-	require.NotZero(t, s.count(`select count(*) from set_apart`))
+	for name, keys := range map[string]int{"a key each": messages, "few keys": 10} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, consumertest.NewFake(t).Addr, 1)
+			consumertest.Produce(t, s.addr, s.records(messages, keys)...)
+			s.exec(`create table announced (message_id uuid);
+				create function note() returns trigger language plpgsql as $$
+					begin insert into public.announced values (new.message_id); return null; end $$;
+				create trigger note after update on firstseen.parked for each row
+					when (new.announced <> coalesce(old.announced, '{}')) execute function note()`)
+			c := s.consumer(nil)
+			store, err := dedup.Open(t.Context(), deduptest.OpenPool(t, s.dsn, nil), dedup.Config{Inbox: s.group})
+			require.NoError(t, err)
+			_, err = store.Acquire(t.Context(), s.group, s.topic, 0, "somebody who died")
+			require.NoError(t, err)
+			stop := s.start(c)
+			s.allSettled(messages)
+			stop()
+			s.requireOnce(messages)
+			require.Equal(t, crashguard.FirstBatch, s.count(`select count(*) from announced`))
+		})
+	}
 }

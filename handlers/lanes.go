@@ -143,8 +143,7 @@ func (p *Processor) workLanes(ctx context.Context, target *registered) (int, err
 		}
 	}
 	// where these lanes were handled together, so many messages of each were
-	behind := laneBatch/len(claims) - 1
-	if err := p.workSuspects(ctx, target, suspects, behind); err != nil {
+	if err := p.workSuspects(ctx, target, suspects, laneBatch/len(claims)); err != nil {
 		return 0, err
 	}
 	return len(claims), nil

@@ -92,6 +92,9 @@ func (p *Processor) transact(ctx context.Context, b *Batch, targets []*registere
 		return Result{}, err
 	}
 	p.cfg.Observe(StageCommitted)
+	if b.Apart {
+		p.work.parkedApart(entries)
+	}
 	return p.committed(b.Messages, entries, runs), nil
 }
 

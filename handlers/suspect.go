@@ -190,15 +190,15 @@ var errAlone = errors.New("a message may have ended the process, or all its sess
 const mostUnproven = 10
 
 // workSuspects handles the first message of each lane that is set apart, or was claimed before without getting
-// anywhere, and then up to so many behind it. What it does not come to while the claims last it gives back: another
-// worker would claim it then, and take it for one that got nowhere.
-func (p *Processor) workSuspects(ctx context.Context, target *registered, claims []dedup.Claim, behind int) error {
+// anywhere, and then those behind it, up to most of the lane. What it does not come to while the claims last it gives
+// back: another worker would claim it then, and take it for one that got nowhere.
+func (p *Processor) workSuspects(ctx context.Context, target *registered, claims []dedup.Claim, most int) error {
 	unproven, last := 0, time.Now().Add(laneLease/2)
 	for i, c := range claims {
 		if i > 0 && time.Now().After(last) {
 			return p.release(ctx, claims[i:], 0)
 		}
-		proven, err := p.workSuspect(ctx, target, c, behind)
+		proven, err := p.workSuspect(ctx, target, c, most)
 		if unproven++; proven {
 			unproven = 0
 		}
@@ -211,7 +211,7 @@ func (p *Processor) workSuspects(ctx context.Context, target *registered, claims
 
 // workSuspect handles a lane's first message by itself. Where that fails, and nothing proves that it is the message's
 // doing, the lane waits a little.
-func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup.Claim, behind int) (
+func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup.Claim, most int) (
 	proven bool, err error) {
 	s := &suspect{p: p, target: target, claim: c}
 	if s.before, err = p.cfg.Store.Server(ctx); err != nil {
@@ -225,7 +225,7 @@ func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup
 	if err != nil {
 		return false, errors.Join(err, p.release(ctx, []dedup.Claim{c}, laneLease))
 	}
-	s.id, s.behind = attempt.id, p.work.isBehind(lane, behind)
+	s.id, s.apart = attempt.id, p.work.isApart(lane, most)
 	s.killed, s.alone, s.ended = attempt.answer == dedup.Killed, attempt.alone, p.work.ended.Load()
 	s.end = sync.OnceFunc(attempt.end)
 	defer s.end()
@@ -238,7 +238,7 @@ func (p *Processor) workSuspect(ctx context.Context, target *registered, c dedup
 		return true, p.release(ctx, []dedup.Claim{c}, 0)
 	}
 	if err == nil {
-		p.work.setBehind(lane, s.behind)
+		p.work.setApart(lane, s.apart)
 		if !s.judged {
 			p.work.overcame(target, s.at)
 		}
@@ -269,7 +269,7 @@ type suspect struct {
 	at       span
 	judged   bool
 	excluded bool // the next attempt has to be alone in the process
-	behind   int  // messages that are handled by themselves too, once this one is through
+	apart    int  // so many of the lane's first messages are handled by themselves, this one included
 }
 
 // errOvertaken says that another message has become the lane's first since the attempt was announced: an earlier one,
@@ -322,37 +322,34 @@ func (s *suspect) handle(ctx context.Context, known *isolate.Findings) error {
 		}
 	}
 	r := s.p.laneRun(tx, s.target, known)
-	behind := 0
+	left := 0
 	err = s.p.retry(ctx, r, first, func(ctx context.Context, entries []*dedup.Entry) (err error) {
 		if s.killed {
 			r.bury(entries)
 		} else {
 			err = r.handle(ctx, entries)
 		}
-		behind = s.keepApart(first, others)
+		left = s.keepApart(first, others)
 		return err
 	})
 	if err == nil {
-		s.behind = behind
+		s.apart = left
 	}
 	return err
 }
 
 // keepApart has what comes behind the first message be handled by itself too, for it may be the one that was looked
-// for: a process that dies tells on nobody. It gives how many are left for that.
+// for: a process that dies tells on nobody. It gives how many of the lane are left for that.
 func (s *suspect) keepApart(first, others []dedup.Entry) (left int) {
-	if len(others) == 0 || s.killed || s.judged || first[0].Alone {
-		return 0
-	}
-	if left = s.behind; left == 0 {
+	if len(others) == 0 || s.apart <= 1 || s.killed || s.judged || first[0].Alone {
 		return 0
 	}
 	others[0].Alone = true
 	if first[0].State == dedup.Parked {
 		first[0].Alone = true
-		return left
+		return s.apart
 	}
-	return left - 1
+	return s.apart - 1
 }
 
 // blamed waits until Postgres answers, and decides.

@@ -52,6 +52,27 @@ func TestAMessageThatHangsBehindOthersOfItsKeyIsTriedWithOthersOnce(t *testing.T
 	b.requireWhole(14)
 }
 
+// A worker that died has had so many of the lane's first messages at work, and no more are handled by themselves.
+func TestNoMoreOfALaneAreHandledByThemselvesThanWereAtWork(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.processor(nil, Registration{Name: "h", Handler: Each(newObedient("h"))})
+	batch := b.batch(b.messages("k=ok", "k=ok", "k=ok", "k=ok", "k=ok", "k=ok"))
+	batch.Queued = true
+	_, err := p.Process(t.Context(), batch)
+	require.NoError(t, err)
+	claims, err := b.store.ClaimLanes(t.Context(), "h", 1, time.Microsecond) // by somebody who died
+	require.NoError(t, err)
+	require.Len(t, claims, 1)
+	for handled := 1; handled <= 3; handled++ {
+		require.NoError(t, p.workSuspects(t.Context(), p.attached()[0], b.claimSuspect(p), 3))
+		require.Equal(t, handled, b.count(`select count(*) from firstseen.inbox`))
+	}
+	require.Zero(t, b.count(`select claims from firstseen.lanes`), "the others are handled together")
+	b.drain(p)
+	b.requireWhole(6)
+}
+
 // overtake has an earlier message of its key come into a parked message's lane, as a replay or a redrive does.
 func (b *bench) overtake() {
 	b.t.Helper()

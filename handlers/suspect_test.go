@@ -297,5 +297,5 @@ func TestSuspectsThatAreNotReachedInTimeAreGivenBack(t *testing.T) {
 
 // workApart works on claimed lanes as if there were no others.
 func (p *Processor) workApart(ctx context.Context, claims []dedup.Claim) error {
-	return p.workSuspects(ctx, p.attached()[0], claims, laneBatch/len(claims)-1)
+	return p.workSuspects(ctx, p.attached()[0], claims, laneBatch/len(claims))
 }

@@ -26,7 +26,7 @@ type work struct {
 	now     int // counts what is noted
 	of      map[string]*record
 	exclude map[isolate.Lane]bool
-	behind  map[isolate.Lane]int // messages of a lane that are handled by themselves too, behind its first
+	apart   map[isolate.Lane]int // so many of a lane's first messages are handled by themselves
 }
 
 // mostLanes caps the lanes that are remembered. One that another process has finished stays; where there are too many,
@@ -112,7 +112,7 @@ func (s span) has(other span) bool {
 }
 
 func newWork(handlers []*registered, shown *holds.Registry) *work {
-	w := &work{suspect: make(turn, 1), exclude: map[isolate.Lane]bool{}, behind: map[isolate.Lane]int{}, of: map[string]*record{}}
+	w := &work{suspect: make(turn, 1), exclude: map[isolate.Lane]bool{}, apart: map[isolate.Lane]int{}, of: map[string]*record{}}
 	for _, target := range handlers {
 		w.of[target.name] = &record{hold: shown.Place(holds.HandlerKind, target.name),
 			unproven: map[isolate.Lane]time.Time{}}
@@ -264,19 +264,33 @@ func (w *work) setExcluded(lane isolate.Lane, excluded bool) {
 	remember(w.exclude, lane, excluded)
 }
 
-// isBehind counts the messages behind a lane's first that are handled by themselves too; where that is not known, n.
-func (w *work) isBehind(lane isolate.Lane, n int) int {
+// isApart counts the first messages of a lane that are handled by themselves; where that is not known, most.
+func (w *work) isApart(lane isolate.Lane, most int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if known, ok := w.behind[lane]; ok {
+	if known, ok := w.apart[lane]; ok {
 		return known
 	}
-	return n
+	return most
 }
 
-// setBehind notes it, or that none are.
-func (w *work) setBehind(lane isolate.Lane, n int) {
+// setApart notes it, or that none are.
+func (w *work) setApart(lane isolate.Lane, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	remember(w.behind, lane, n)
+	remember(w.apart, lane, n)
+}
+
+// parkedApart notes which entries were parked to be handled by themselves: what joins their lanes later is not. Where
+// others were in a lane before, as many of its last are handled with what is behind them; if one of those is looked for,
+// the process dies once more.
+func (w *work) parkedApart(entries []dedup.Entry) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range entries {
+		if e := &entries[i]; e.Outcome == dedup.New && e.State == dedup.Parked && e.Alone {
+			lane := isolate.Lane{Scope: e.Scope, Lane: e.Lane}
+			remember(w.apart, lane, w.apart[lane]+1)
+		}
+	}
 }
