@@ -8,10 +8,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/firstseen/firstseen/cmd/internal/config"
+	"github.com/firstseen/firstseen/consumer/consumertest"
 )
 
 // theGroup has another group, with positions and committed offsets of its own, on the lab's broker.
@@ -50,22 +50,7 @@ func keepIDs(d time.Duration) func(*config.Config) {
 
 // cutOffAt has a fake cluster say that a leader epoch ends at an offset in all logs.
 func cutOffAt(fake *kfake.Cluster, end int64) {
-	fake.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(r kmsg.Request) (kmsg.Response, error, bool) {
-		fake.KeepControl()
-		request := r.(*kmsg.OffsetForLeaderEpochRequest)
-		answer := request.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
-		for _, t := range request.Topics {
-			topic := kmsg.NewOffsetForLeaderEpochResponseTopic()
-			topic.Topic = t.Topic
-			for _, p := range t.Partitions {
-				partition := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
-				partition.Partition, partition.LeaderEpoch, partition.EndOffset = p.Partition, p.LeaderEpoch, end
-				topic.Partitions = append(topic.Partitions, partition)
-			}
-			answer.Topics = append(answer.Topics, topic)
-		}
-		return answer, nil, true
-	})
+	consumertest.AnswerEpochs(fake, func(asked int32) (int32, int64) { return asked, end })
 }
 
 var kafkaTroubles = map[string][]trouble{
