@@ -155,10 +155,7 @@ func TestMoreRequestsThanPlacesAreToldToComeAgain(t *testing.T) {
 	entered, leave := s.holdFirst()
 	orders := s.serve()
 	first := make(chan answer, 1)
-	go func() {
-		got, _ := orders.try("k1", strings.NewReader(mail))
-		first <- got
-	}()
+	go orders.postTo(first, "k1", mail)
 	<-entered
 	got := orders.post("k2", mail)
 	require.Equal(t, []any{http.StatusServiceUnavailable, "busy", "1"},
@@ -174,14 +171,10 @@ func TestATwinThatWaitsHoldsNoPlace(t *testing.T) {
 	entered, leave := s.holdFirst()
 	orders := s.serve()
 	answers := make(chan answer, 3)
-	post := func() {
-		got, _ := orders.try("k1", strings.NewReader(mail))
-		answers <- got
-	}
-	go post()
+	go orders.postTo(answers, "k1", mail)
 	<-entered
-	go post()
-	go post()
+	go orders.postTo(answers, "k1", mail)
+	go orders.postTo(answers, "k1", mail)
 	require.Never(t, func() bool { return orders.post("other", mail).status == http.StatusServiceUnavailable },
 		200*time.Millisecond, tick)
 	close(leave)
@@ -213,13 +206,9 @@ func TestALiveTwinHoldsNoConnectionWhileItWaits(t *testing.T) {
 	entered, leave := s.holdFirst()
 	orders := s.serve()
 	answers := make(chan answer, 2)
-	post := func() {
-		got, _ := orders.try("k1", strings.NewReader(mail))
-		answers <- got
-	}
-	go post()
+	go orders.postTo(answers, "k1", mail)
 	<-entered
-	go post()
+	go orders.postTo(answers, "k1", mail)
 	require.Never(t, func() bool { return s.pool.Stat().AcquiredConns() > 1 }, 300*time.Millisecond, tick)
 	close(leave)
 	first, second := <-answers, <-answers

@@ -37,10 +37,7 @@ func TestRequestsAreCountedByStatusAndByTheReasonOfARefusal(t *testing.T) {
 	orders.post("k3", `x`)
 	orders.post("k3", mail, "Authorization", "Bearer wrong")
 	slow := make(chan answer, 1)
-	go func() {
-		got, _ := orders.try("k4", strings.NewReader(`{"content":"slow"}`))
-		slow <- got
-	}()
+	go orders.postTo(slow, "k4", `{"content":"slow"}`)
 	<-started
 	orders.post("k5", mail)
 	close(finish)
