@@ -258,7 +258,7 @@ func (s *service) post(key, body string, headers ...string) answer {
 	return got
 }
 
-// postTo posts in a goroutine of its own, and hands the answer on; a zero one where there was none.
+// postTo is post for a goroutine beside the test's own: it hands the answer on, a zero one where there was none.
 func (s *service) postTo(answers chan<- answer, key, body string) {
 	got, _ := s.try(key, strings.NewReader(body))
 	answers <- got

@@ -112,7 +112,10 @@ func TestSecondEffectMakesTheRunFail(t *testing.T) {
 	o, out := shortRun(t)
 	o.For = 10 * time.Second
 	go func() {
-		for !anEffect.MatchString(text(t, out)) && wait.Sleep(t.Context(), 10*time.Millisecond) {
+		for !anEffect.MatchString(text(t, out)) {
+			if !wait.Sleep(t.Context(), 10*time.Millisecond) {
+				return // the run has ended without one, and the test with it
+			}
 		}
 		bookAgain(t, dsn(text(t, out)))
 	}()
